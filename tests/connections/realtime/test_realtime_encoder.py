@@ -26,7 +26,7 @@ from connections.api.realtime.session import ItemState, RealtimeSession
 from connections.outbox import Outbox
 from connections.protocol import frames
 from sessions.events import Failure, Gap, Reason, Removed
-from tests.connections.factory import accepted, call, call_state, delta, done, page, shown_message
+from tests.connections.factory import accepted, call, call_state, delta, done
 from tests.connections.realtime.client_mirror import LIMITS, ClientMirror
 
 
@@ -39,10 +39,10 @@ def known_by(requests: tuple[frames.Send | frames.ToolResult, ...]) -> str:
 class Session:
     """Both halves, and a client that hears what is told."""
 
-    def __init__(self, *, after: str | None = None) -> None:
+    def __init__(self) -> None:
         self.session = RealtimeSession(conversation_id="c", model="m", limits=LIMITS)
         self.items = self.session.items
-        self.encoder = RealtimeEventEncoder(self.session, after=after)
+        self.encoder = RealtimeEventEncoder(self.session)
         self.mirror = ClientMirror()
 
     def deliver(self, frame: frames.Frame) -> list[Any]:
@@ -148,21 +148,6 @@ def test_a_reply_on_a_branch_that_is_left_goes_once_it_has_ended() -> None:
         session.deliver(done(turn_id, 0))
     assert session.mirror.ended == ["resp_1", "resp_2", "resp_3"]
     assert session.mirror.order == ["msg_turn_4", "item_4"]
-
-
-def test_a_reply_that_is_being_written_is_told_from_where_it_stands() -> None:
-    session = Session(after="msg_turn_1")
-    session.mirror.order = ["msg_turn_1"]
-    session.deliver(
-        page(
-            shown_message("Hi!", "turn_1", "user"),
-            shown_message("Hel", "turn_1", "assistant", status="running"),
-        )
-    )
-    session.deliver(delta("lo!", turn_id="turn_1"))
-    session.deliver(done("turn_1", 6))
-    assert session.mirror.texts["item_1"] == "Hello!"
-    assert session.mirror.ended == ["resp_1"]
 
 
 def test_a_token_that_ends_is_told_in_words_that_a_client_here_can_follow() -> None:
