@@ -45,7 +45,6 @@ from sessions.errors import Conflict, NotFound, Overloaded, Refused
 from sessions.limits.shares import FairShare, Subject
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.turn.interfaces import Player
 from sessions.turn.turn import Cancel
 from speech.errors import RecognitionOverload, RecognizerLost, VoiceFailed
 from speech.espeak import Espeak
@@ -70,13 +69,13 @@ class VoiceMessage(msgspec.Struct, frozen=True):
     """
 
     send: Send
-    player: Player | None = None
+    player: SpokenReply | None = None
     shown: tuple[tuple[int, Detail], ...] = ()
 
     @property
     def is_withdrawn(self) -> bool:
         """Whether it was taken back while it was being counted: it must not be sent."""
-        return isinstance(self.player, SpokenReply) and self.player.is_withdrawn
+        return self.player is not None and self.player.is_withdrawn
 
     @property
     def ref(self) -> str | None:

@@ -311,16 +311,16 @@ class RealtimeVoiceConnection(VoiceConnection):
 
     async def send_message(self, request: VoiceMessage) -> None:
         """Send a message for the connection. Raises Refused."""
-        if isinstance(request.player, SpokenReply):
-            self._playing = [*self._playing[1 - MAX_REPLIES :], request.player]
-            self._task(self._play(request.player))
+        if (reply := request.player) is not None:
+            self._playing = [*self._playing[1 - MAX_REPLIES :], reply]
+            self._task(self._play(reply))
         shown = self._session.image_positions(request.send.client_msg_id)
         try:
             await super().send_message(msgspec.structs.replace(request, shown=shown))
         except BaseException:
             self.refused(request.send)
             raise
-        if request.is_withdrawn and isinstance(request.player, SpokenReply) and not request.player.turn_id:
+        if reply is not None and reply.is_withdrawn and not reply.turn_id:
             # no turn of the message will end
             self.connection.push(Speculation(request_id=request.send.client_msg_id, status="void"))
 

@@ -10,11 +10,11 @@ from typing import cast
 import pytest
 
 from connections.connection import Connection
-from connections.protocol.audio import AudioOutput, AudioStart, AudioStopped, Transcript
+from connections.protocol.audio import AudioOutput, AudioStart, Transcript
 from connections.protocol.frames import Error, Frame, Send
 from connections.spoken_reply import SpokenReply
-from connections.turn_taking import Action, ReplyAction
-from connections.voice import MAX_REPLIES, VoiceConversation, VoiceMessage
+from connections.turn_taking import ReplyAction
+from connections.voice import MAX_REPLIES, VoiceConnection, VoiceConversation, VoiceMessage
 from sessions.errors import Overloaded
 from sessions.records import Owner
 from sessions.service import Sessions
@@ -37,29 +37,15 @@ class RecordingConnection:
         self.frames.append(frame)
 
 
-class Speaker:
+class Speaker(VoiceConnection):
     """Speaks, and has a message's turn last until its reply was played."""
-
-    reports_late = False
 
     def __init__(self) -> None:
         self.recorder = RecordingConnection()
-        self.connection = cast("Connection", self.recorder)
+        super().__init__(None, cast("Connection", self.recorder))
         self.start = AudioStart(output=AudioOutput())
         self.requests: list[VoiceMessage] = []
         self.waiting: list[str] = []
-
-    def stop(self, reason: AudioStopped) -> None:
-        self.recorder.push(reason)
-
-    def push(self, frame: Frame) -> None:
-        self.recorder.push(frame)
-
-    def on_action(self, act: Action, *, talking: bool) -> None:
-        pass
-
-    def message(self, send: Send, *, is_guess: bool) -> Send | None:
-        return send
 
     def refused(self, send: Send) -> None:
         self.waiting.append(send.content)
@@ -76,9 +62,8 @@ class EchoSpeaker(Speaker):
     turn_id = "guess"
 
     async def send_message(self, request: VoiceMessage) -> None:
-        assert request.player is not None
-        request.player.begin(self.turn_id)
-        request.player.feed(delta("One. Two.", turn_id="guess", place="here"))
+        reply_of(request).begin(self.turn_id)
+        reply_of(request).feed(delta("One. Two.", turn_id="guess", place="here"))
         await super().send_message(request)
 
 
@@ -142,7 +127,8 @@ async def say(talk: VoiceConversation, *events: Heard) -> None:
 
 
 def reply_of(request: VoiceMessage) -> SpokenReply:
-    return cast("SpokenReply", request.player)
+    assert request.player is not None
+    return request.player
 
 
 async def test_words_after_those_that_were_forgotten_are_another_item() -> None:
@@ -162,8 +148,7 @@ async def test_a_guess_is_taken_back_when_another_one_begins_to_speak() -> None:
     async with talking(anna) as talk:
         await say(talk, Started(0), Paused(900, "count to ten"))
         talk.begin(Speaker())
-        (request,) = anna.requests
-        is_over = request.player is not None and cast("SpokenReply", request.player).is_over
+        is_over = reply_of(*anna.requests).is_over
         talk.cut()  # whatever is left would be waited for
     assert is_over
 

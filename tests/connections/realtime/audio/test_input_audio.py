@@ -150,8 +150,8 @@ class StubConnection:
         self.reply(cancel.turn_id).stop()
 
     def reply(self, turn_id: str | None) -> SpokenReply:
-        replies = [cast("SpokenReply", message.player) for message in self.messages]
-        return next(one for one in replies if one.turn_id == turn_id)
+        replies = [message.player for message in self.messages]
+        return next(one for one in replies if one is not None and one.turn_id == turn_id)
 
 
 class SessionHarness:
