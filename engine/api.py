@@ -37,12 +37,12 @@ from engine.messages import (
 
 
 class EngineState(StrEnum):
-    """The state of an engine."""
+    """The state of an engine. The first state is the closest to serving."""
 
-    LOADING = "loading"
     READY = "ready"
     RESTARTING = "restarting"
     """The process died and is being restarted. Requests wait for it."""
+    LOADING = "loading"
     ASLEEP = "asleep"
     """No process runs: the first request starts one."""
     FAILED = "failed"

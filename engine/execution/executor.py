@@ -168,12 +168,20 @@ class Executor:
             drawing = launched_step.drawing or self._drawing(
                 launched_step.spans, launched_step.logits, launched_step.began
             )
-            tokens = self._tokens(launched_step.chosen, drawing) if drawing.slots else []
+            if launched_step.chosen is not None:
+                # Also if none was chosen: the time that this step takes decides how large the next one may be.
+                numbers = launched_step.chosen.numbers()
+            else:
+                numbers = (
+                    self._sampler.choose(drawing.logits, drawing.slots).tolist() if drawing.slots else []
+                )
+            tokens = [None if token < 0 else token for token in numbers]
             scored = scores_of(drawing.logits, drawing.slots, tokens, self._tops) if self._tops else {}
-        if not drawing.slots and launched_step.chosen is not None:
-            launched_step.chosen.numbers()  # the time that this step takes decides how large the next one may be
         found: dict[int, Outcome] = {
-            slot: _outcome(slot, token, scored) for slot, token in zip(drawing.slots, tokens, strict=True)
+            slot: SpanFailure("The model computed values that are not numbers.")
+            if token is None
+            else scored.get(slot, token)
+            for slot, token in zip(drawing.slots, tokens, strict=True)
         }
         found.update(drawing.deferred)
         if self._learns:
@@ -199,11 +207,6 @@ class Executor:
         rows = [row for row, slot in enumerate(sampled) if slot not in deferred]
         index = sent(torch.tensor(rows, dtype=torch.int64), self._device)
         return SamplingBatch(logits.index_select(0, index), [sampled[row] for row in rows], deferred)
-
-    def _tokens(self, chosen: PendingTokens | None, drawing: SamplingBatch) -> list[int | None]:
-        if chosen is None:
-            return self._sampler.sample(drawing.logits, drawing.slots)
-        return [None if token < 0 else token for token in chosen.numbers()]
 
     def _set_threads(self, spans: Sequence[Span]) -> None:
         """Set the number of threads for a step. A step with a part of a prompt has work for all."""
@@ -263,12 +266,6 @@ def _deferred(guide: Guide) -> SpanFailure | Deferred | None:
             return guide.fault
         case _:
             assert_never(guide.state)
-
-
-def _outcome(slot: int, token: int | None, scored: dict[int, ScoredToken]) -> Outcome:
-    if token is None:
-        return SpanFailure("The model computed values that are not numbers.")
-    return scored.get(slot, token)
 
 
 @contextmanager

@@ -124,7 +124,8 @@ class EngineCore:
         """
         if request.request_id in self._active:
             raise DuplicateRequest(f"a request with the id {request.request_id!r} is still being served")
-        own, room = scheduled_request(request, self._model), room_for(request, self._model)
+        room = room_for(request, self._model)
+        own = scheduled_request(request, self._model, room)
         guide = self._executor.guide(request.grammar, request.sampling) if request.grammar else None
         active = ActiveRequest(request, own, SamplerState.of(request.sampling, guide), room)
         if (refused := refusal(active, self._model)) is not None:
@@ -375,8 +376,8 @@ class EngineCore:
         self._counts["generated_tokens"] += 1
         if self._ends_with(active, token):
             return self._end(RequestEnd(active, FinishReason.STOP))
-        if isinstance(outcome, ScoredToken):
-            active.score(outcome)
+        if isinstance(outcome, ScoredToken) and active.prepared.reply.logprobs is not None:
+            active.prepared.reply.logprobs.score(outcome)
         if guide is not None:
             self._executor.advance(guide, token)
         elif active.is_long_enough:

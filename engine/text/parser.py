@@ -47,8 +47,9 @@ class ReplyFactory:
         regions = () if format_ is None else format_.regions_for(request.spec.shown_tools)
         shows_all = bool(request.params.special_tokens)
         hidden = self._hidden if regions and not shows_all else ()
-        detokenizer = detokenizer_of(self._showing(None if shows_all else hidden))
-        logprobs = None if request.params.top_logprobs is None else ReplyLogprobs(detokenizer.spell)
+        vocabulary = self._showing(None if shows_all else hidden)
+        detokenizer = detokenizer_of(vocabulary)
+        logprobs = None if request.params.top_logprobs is None else ReplyLogprobs(vocabulary.spell)
         stops = request.params.stop
         reply: ReplyText
         if format_ is None or not regions:

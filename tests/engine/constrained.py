@@ -29,6 +29,7 @@ from tests.engine.tiny_models import GREEDY, Numbers, served_module, tokens_of
 
 CITY = '{"type":"object","properties":{"city":{"enum":["Paris","Rome"]},"days":{"type":"integer","minimum":1,"maximum":14}},"required":["city","days"],"additionalProperties":false}'
 CITIES = JsonSchema(CITY)
+HERMES_FORM = CallForm()
 SAMPLED = msgspec.structs.replace(GREEDY, do_sample=True, max_new_tokens=80, seed=1)
 BEYOND = 3
 """How many ids the model has beyond the tokenizer's."""

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import PromptRejected
-from engine.grammar import HERMES_FORM, MAX_BYTES, CallForm, ThoughtForm
+from engine.grammar import MAX_BYTES, CallForm, ThoughtForm
 from engine.messages import Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, Tool
 from engine.text.formats import ReplyFormat
 from engine.text.reply_text import Call
 from tests.engine.chat_families import FAMILIES
-from tests.engine.constrained import CITY, compiler, ids_of, tokenizer, vocabulary, writer
+from tests.engine.constrained import CITY, HERMES_FORM, compiler, ids_of, tokenizer, vocabulary, writer
 from tests.engine.text.parse import HERMES, LLAMA, MISTRAL, MISTRAL_NAMED, family, in_json, read
 from tests.schemas.writers import RandomWriter
 

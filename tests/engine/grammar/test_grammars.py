@@ -12,7 +12,6 @@ from llguidance import LLMatcher
 
 from engine.errors import PromptRejected
 from engine.grammar import (
-    HERMES_FORM,
     KEPT,
     MAX_BYTES,
     MAX_DEPTH,
@@ -32,7 +31,7 @@ from engine.grammar import (
     symbols,
 )
 from engine.messages import Grammar, JsonObject, JsonSchema, Regex, ReplySpec, Tool
-from tests.engine.constrained import CITIES, CITY, ids_of, source_of, vocabulary, writer
+from tests.engine.constrained import CITIES, CITY, HERMES_FORM, ids_of, source_of, vocabulary, writer
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

@@ -14,10 +14,10 @@ from engine.execution.sampler import VERY_UNLIKELY, scores_of
 from engine.messages import ChosenToken, Chunk, Output
 from engine.scheduling.core import EngineCore
 from engine.step_layout import Span
-from engine.text.detokenizer import Spelled
-from engine.text.reply_text import PreparedRequest, ReplyLogprobs, ReplyText, SamplingParams
+from engine.text.reply_text import PreparedRequest, SamplingParams
 from tests.engine.tiny_models import (
     GREEDY,
+    Numbers,
     core_of,
     end_of,
     make,
@@ -34,27 +34,11 @@ HOT = msgspec.structs.replace(
 )
 
 
-class Numbers:
-    """A detokenizer whose text is the tokens' ids."""
-
-    holds = False
-
-    def push(self, token_id: int) -> str:
-        return f"{token_id} "
-
-    def flush(self) -> str:
-        return ""
-
-    def spell(self, token_id: int) -> Spelled:
-        return Spelled(str(token_id), None)
-
-
 def scored(request_id: str, tokens: Sequence[int], sampling: SamplingParams, top: int) -> PreparedRequest:
     """A request that asks for the scores of its tokens."""
-    logprobs = ReplyLogprobs(Numbers().spell)
-    reply = ReplyText(Numbers(), (), logprobs)
-    with_scores = msgspec.structs.replace(sampling, top_logprobs=top)
-    return PreparedRequest(request_id, tokens, with_scores, reply, logprobs=logprobs)
+    return prepared_request(
+        request_id, tokens, msgspec.structs.replace(sampling, top_logprobs=top), Numbers(scored=True)
+    )
 
 
 def entries_of(outputs: Sequence[Output], request_id: str) -> list[ChosenToken]:

@@ -15,7 +15,6 @@ from transformers import ByT5Tokenizer, PreTrainedTokenizerBase, PreTrainedToken
 from engine.messages import ChosenToken
 from engine.text.detokenizer import (
     MOST_HELD,
-    Detokenizer,
     Spelled,
     Vocabulary,
     ceil_boundary,
@@ -168,7 +167,7 @@ def test_only_those_special_tokens_are_shown_that_are_named() -> None:
     ids = tokenizer.convert_tokens_to_ids(["<s>", "</s>", "<tool>"])
     shown = detokenizer_of(vocabulary.showing(("</s>", "<tool>")))
     assert [shown.push(token_id) for token_id in ids] == ["", "</s>", "<tool>"]
-    assert shown.spell(ids[1]) == Spelled("</s>", b"</s>")
+    assert vocabulary.showing(None).spell(ids[1]) == Spelled("</s>", b"</s>")
     assert vocabulary.showing(()) is vocabulary
     assert one_by_one(tokenizer, ids) == ["", "", "<tool>", ""]
 
@@ -275,11 +274,12 @@ KINDS = pytest.mark.parametrize("kind", [byte_level, llama, gemma, metaspace, wo
 
 
 def texts_with_logprobs(
-    detokenizer: Detokenizer, token_ids: Sequence[int], stops: Sequence[str] = ()
+    tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int], stops: Sequence[str] = ()
 ) -> list[tuple[str, tuple[ChosenToken, ...]]]:
     """Each text that leaves, the last one at the reply's end, with what is told of its tokens."""
-    logprobs = ReplyLogprobs(detokenizer.spell)
-    reply, parts = ReplyText(detokenizer, stops, logprobs), []
+    vocabulary, parts = Vocabulary(tokenizer), []
+    logprobs = ReplyLogprobs(vocabulary.spell)
+    reply = ReplyText(detokenizer_of(vocabulary), stops, logprobs)
     for place, token_id in enumerate(token_ids):
         logprobs.score(ScoredToken(token_id, -float(place), [(token_id, -0.5)]))
         step = reply.push(token_id)
@@ -304,7 +304,7 @@ def text_of(parts: list[tuple[str, tuple[ChosenToken, ...]]]) -> str:
 
 @given(st.lists(st.integers(0, 410)))
 def test_byte_level_tokens_in_any_order_are_told_with_the_bytes_of_the_text(token_ids: list[int]) -> None:
-    parts = texts_with_logprobs(detokenizer_of(Vocabulary(byte_level())), token_ids)
+    parts = texts_with_logprobs(byte_level(), token_ids)
     assert bytes_of(parts).decode(errors="replace") == text_of(parts)
     left, seen = 0, []
     for text, tokens in parts:
@@ -319,17 +319,13 @@ def test_byte_level_tokens_in_any_order_are_told_with_the_bytes_of_the_text(toke
 def test_joined_the_bytes_are_the_text_whatever_the_tokenizer(kind: object, text: str) -> None:
     assert callable(kind)
     tokenizer = kind()
-    parts = texts_with_logprobs(
-        detokenizer_of(Vocabulary(tokenizer)), tokenizer.encode(text, add_special_tokens=False)
-    )
+    parts = texts_with_logprobs(tokenizer, tokenizer.encode(text, add_special_tokens=False))
     assert bytes_of(parts).decode() == text_of(parts)
 
 
 def test_a_beginning_of_a_character_is_told_with_what_stands_for_it() -> None:
     tokenizer = llama()
-    parts = texts_with_logprobs(
-        detokenizer_of(Vocabulary(tokenizer)), tokenizer.convert_tokens_to_ids(["a", "<0xE4>"])
-    )
+    parts = texts_with_logprobs(tokenizer, tokenizer.convert_tokens_to_ids(["a", "<0xE4>"]))
     assert [text for text, _ in parts] == ["a", "", "\ufffd"]
     assert bytes_of(parts) == b"a\xe4"
 
@@ -337,9 +333,9 @@ def test_a_beginning_of_a_character_is_told_with_what_stands_for_it() -> None:
 def test_a_token_that_a_stop_string_cuts_is_not_told() -> None:
     tokenizer = byte_level()
     ids = tokenizer.encode("Hello there", add_special_tokens=False)
-    whole = texts_with_logprobs(detokenizer_of(Vocabulary(tokenizer)), ids)
+    whole = texts_with_logprobs(tokenizer, ids)
     assert len(tokens_of(whole)[0]) > 1
-    cut = texts_with_logprobs(detokenizer_of(Vocabulary(tokenizer)), ids, [tokens_of(whole)[0][1:]])
+    cut = texts_with_logprobs(tokenizer, ids, [tokens_of(whole)[0][1:]])
     assert text_of(cut) == "H"
     assert tokens_of(cut) == []
 
@@ -347,9 +343,7 @@ def test_a_token_that_a_stop_string_cuts_is_not_told() -> None:
 def test_a_special_token_is_told_by_its_name_and_has_no_bytes() -> None:
     tokenizer = byte_level()
     ids = [tokenizer.convert_tokens_to_ids("<s>"), *tokenizer.encode("there", add_special_tokens=False)]
-    (first, *_) = [
-        one for _, tokens in texts_with_logprobs(detokenizer_of(Vocabulary(tokenizer)), ids) for one in tokens
-    ]
+    (first, *_) = [one for _, tokens in texts_with_logprobs(tokenizer, ids) for one in tokens]
     assert (first.chosen.token, first.chosen.raw, first.end) == ("<s>", None, 0)
 
 

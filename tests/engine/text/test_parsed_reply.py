@@ -12,7 +12,7 @@ from engine.messages import ChosenToken
 from engine.text.formats import ReplyFormat
 from engine.text.parser import ParsedReply
 from engine.text.reply_text import Piece, ReplyLogprobs, ScoredToken, Thought
-from tests.engine.text.letters import Cut, Letters
+from tests.engine.text.letters import Cut, Letters, spell_letter
 from tests.engine.text.parse import HERMES_THINKS, MISTRAL, THINKS, add, in_json, merged, parser_of
 from tests.engine.text.test_parser import hermes, replies
 
@@ -102,7 +102,7 @@ def test_where_one_call_is_allowed_it_ends_the_reply() -> None:
 
 def scored(text: str, stops: Sequence[str] = ()) -> list[tuple[Piece, tuple[ChosenToken, ...]]]:
     """Each piece of a reply, with what is told of its tokens as it leaves."""
-    logprobs = ReplyLogprobs(Letters().spell)
+    logprobs = ReplyLogprobs(spell_letter)
     reply, left = ParsedReply(Letters(), parser_of(HERMES_THINKS), stops, logprobs), []
     for place, letter in enumerate(text):
         logprobs.score(ScoredToken(ord(letter), -float(place), []))
@@ -136,7 +136,7 @@ def test_a_token_that_reaches_into_a_delimiter_is_not_told(word: str) -> None:
         def push(self, token_id: int) -> str:
             return word if token_id == 0 else chr(token_id)
 
-    logprobs = ReplyLogprobs(Letters().spell)
+    logprobs = ReplyLogprobs(spell_letter)
     reply = ParsedReply(Words(), parser_of(HERMES_THINKS), (), logprobs)
     text, reported = f"a b {CALL} c d", []
     for token_id in tokens_of(text, word):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.messages import REPLY_TOKENS, Params
-from engine.text.reply_text import Piece, ReplyStep, ReplyText, StopStrings, resolve_sampling
+from engine.text.reply_text import Piece, ReplyStep, ReplyText, ShownText, resolve_sampling
 from tests.engine.text.letters import Cut, Letters
 from tests.engine.text.parse import cut
 
@@ -53,19 +53,18 @@ def test_without_a_stop_string_all_text_comes_out(text: str) -> None:
 
 def play(stops: list[str], pieces: list[str]) -> tuple[str, str | None]:
     """Return all the text that was shown, and the stop string that ended it."""
-    machine, shown = StopStrings(stops), ""
+    text, shown = ShownText(stops), ""
     for piece in pieces:
-        text, stop = machine.push(piece)
-        shown += text
-        if stop is not None:
-            return shown, stop
-    return shown + machine.flush(), None
+        shown += text.push(piece)
+        if text.stop is not None:
+            return shown, text.stop
+    return shown + text.flush(), None
 
 
 def test_a_stop_string_over_three_pushes_never_leaks_and_the_one_complete_first_wins() -> None:
-    machine = StopStrings(["<end>"])
-    pushed = [machine.push(text) for text in ("hi <e", "n", "d> more")]
-    assert pushed == [("hi ", None), ("", None), ("", "<end>")]
+    text = ShownText(["<end>"])
+    assert [text.push(part) for part in ("hi <e", "n", "d> more")] == ["hi ", "", ""]
+    assert text.stop == "<end>"
     assert play(["abcd", "bc"], ["abcd"]) == ("a", "bc")
     assert play(["bc", "abc"], ["xabc"]) == ("x", "abc")
 
