@@ -468,11 +468,6 @@ def any_of(ids: Iterable[int]) -> str:
     return f"<[{','.join(map(str, sorted(ids)))}]>"
 
 
-def controls_in(frame: str) -> set[int]:
-    """Return the ids of the control tokens that a frame's rules name."""
-    return {int(id_) for ids in _CONTROLS.findall(frame) for id_ in ids.split(",")}
-
-
 def literal(text: str) -> str:
     """Return the literal of a text."""
     return json.dumps(text)
@@ -639,7 +634,8 @@ class _RuleSet:
     def source(self) -> GrammarSource:
         frame = "\n".join([_HEAD, *(f"{name}: {symbols}" for name, symbols in self._rules.items())])
         text = msgspec.json.encode({"grammars": [{"lark_grammar": frame}, *self._parts]}).decode()
-        return GrammarSource(text, tuple(sorted(controls_in(frame))))
+        controls = {int(id_) for ids in _CONTROLS.findall(frame) for id_ in ids.split(",")}
+        return GrammarSource(text, tuple(sorted(controls)))
 
 
 def _part(format_: Format) -> dict[str, object]:

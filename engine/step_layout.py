@@ -19,6 +19,9 @@ from torch import Tensor
 ROWS_STEP = 16
 """Steps with prompts are padded to a multiple of this many rows, since each new number of rows adds kernels to caches."""
 
+LARGEST_PREFILL = 4096
+"""The most tokens of prompts that a step computes."""
+
 NO_SLOT = -1
 """The page of an idle row."""
 

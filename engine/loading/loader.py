@@ -37,7 +37,6 @@ from engine.grammar import GrammarCompiler, NoGrammars, vocabulary_of
 from engine.kv_cache import CPU_KV_SHARE, CUDA_KV_SHARE, KVBudget, kv_budget, page_size, working_bytes
 from engine.loading.preflight import SAFE_WEIGHTS, check_quantization
 from engine.loading.probe import (
-    LARGEST_STEP,
     Probed,
     agrees,
     check_architecture,
@@ -61,7 +60,7 @@ from engine.model.devices import (
     peak_bytes,
 )
 from engine.model.encoder_decoder import SERVED_TYPES, EncoderDecoder
-from engine.step_layout import Source, Span
+from engine.step_layout import LARGEST_PREFILL, Source, Span
 from engine.vision.image import IMAGE
 from engine.vision.processor import ImageProcessor, takes_images
 from engine.vision.tower import VisionConfig, VisionTower, finished
@@ -415,7 +414,7 @@ def _working_bytes(config: PreTrainedConfig, vocabulary: int, options: EngineOpt
         hidden=hidden,
         inner=max(inner) if isinstance(inner, list) else inner,  # one for each layer, in some families
         vocabulary=vocabulary,
-        tokens=min(LARGEST_STEP, window_of(sizes) or LARGEST_STEP),
+        tokens=min(LARGEST_PREFILL, window_of(sizes) or LARGEST_PREFILL),
         max_batch=options.max_batch or DEFAULT_MAX_BATCH,
     )
 
@@ -445,17 +444,12 @@ def prepared_translator(module: PreTrainedModel) -> tuple[EncoderDecoder, int]:
             raise ModelNotUsable(
                 "The weights give different logits when computed by Midstream's kernels; try another --dtype."
             )
-    made.forbid(_bad_words(module.generation_config))
-    return made, bytes_per_token
-
-
-def _bad_words(generation: GenerationConfig) -> list[int]:
-    """Return the tokens that the model forbids. Raises ModelNotUsable for words of several tokens."""
-    given: list[list[int]] = [*(generation.bad_words_ids or [])]
-    given += [[token] for token in generation.suppress_tokens or []]
-    if any(len(word) != 1 for word in given):
+    generation = module.generation_config
+    words = [*(generation.bad_words_ids or []), *([token] for token in generation.suppress_tokens or [])]
+    if any(len(word) != 1 for word in words):
         raise ModelNotUsable("The model forbids words of several tokens, which is not supported.")
-    return [word[0] for word in given]
+    made.forbid([word[0] for word in words])
+    return made, bytes_per_token
 
 
 def _ids(module: EncoderDecoder) -> tuple[list[int], list[int]]:

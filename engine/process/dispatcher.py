@@ -99,7 +99,9 @@ class StepLoop:
             self._send(StepOutputs(tuple(outputs), self._core.made_at))
         self._core.give_back()
         if self._idle_s() == 0.0 and self._core.gives_back_in_s != 0.0:
-            self._send_statistics()
+            self._last_statistics = self._statistics()
+            self._sent_at = self._clock()
+            self._send(self._used(self._last_statistics))
 
     def _hand_over(self, work: Work) -> None:
         for request in work.prepared:
@@ -122,11 +124,6 @@ class StepLoop:
         """Return how long to wait for work; None: until some comes."""
         waits = [seconds for seconds in (self._idle_s(), self._core.gives_back_in_s) if seconds is not None]
         return min(waits, default=None)
-
-    def _send_statistics(self) -> None:
-        self._last_statistics = self._statistics()
-        self._sent_at = self._clock()
-        self._send(self._used(self._last_statistics))
 
     def _statistics(self) -> EngineStatistics:
         counted = self._core.statistics()

@@ -22,14 +22,13 @@ from weakref import WeakValueDictionary
 import torch
 
 from engine.execution.executor import (
-    Deferred,
     Executor,
     LaunchedStep,
     LoadedModel,
     Outcome,
     OutOfMemory,
 )
-from engine.execution.guide import SpanFailure
+from engine.execution.guide import Deferred, SpanFailure
 from engine.execution.sampler import SamplerState
 from engine.fair_queue import FairQueue
 from engine.kv_cache import PagePool
@@ -305,7 +304,10 @@ class EngineCore:
         self._executor.look_ahead()
         if not self._executor.feeds:
             outputs += self._emit_texts()
-        self._observe(flight)
+        plan, now = flight.plan, self._clock()
+        seconds, self._done_at = now - max(flight.began, self._done_at), now
+        self._step_seconds += seconds
+        self._pace.observe(prefill_tokens=plan.prefill_tokens, decoding=bool(plan.decodes), seconds=seconds)
         return outputs
 
     def _give_up(self, flight: _LaunchedPlan) -> None:
@@ -436,13 +438,6 @@ class EngineCore:
             self._scheduler.remove(active.request, keep=keep)
         except Exception:  # its pages are released all the same, and a later turn only has more to compute
             log.exception("what request %s computed could not be kept", active.prepared.named)
-
-    def _observe(self, flight: _LaunchedPlan) -> None:
-        """Learn from the time that a step took, since its launch or since the step before was done."""
-        plan, now = flight.plan, self._clock()
-        seconds, self._done_at = now - max(flight.began, self._done_at), now
-        self._step_seconds += seconds
-        self._pace.observe(prefill_tokens=plan.prefill_tokens, decoding=bool(plan.decodes), seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -379,7 +379,9 @@ def response_format(template: Template, special_tokens: Collection[str]) -> Repl
     )
 
     loaded = load_response_template(template)
-    named = _delimiters(template["fields"])
+    opened = [field for field in template["fields"].values() if "open" in field or "open_pattern" in field]
+    delimiters = [{key: field.get(key) for key in _DELIMITERS} for field in opened]
+    named = json.dumps(delimiters, ensure_ascii=False).replace("\\", "")
     outside = Kind.NOTHING if loaded.implicit is None else _KINDS.get(loaded.implicit, Kind.TEXT)
     return ReplyFormat(
         "the tokenizer's response template",
@@ -449,13 +451,6 @@ def _literal(field: Template, side: str) -> str | None:
     pattern = field.get(f"{side}_pattern", "")
     mark = _NO_LETTERS.sub("", pattern)
     return mark if regex.fullmatch(pattern, mark) else None
-
-
-def _delimiters(fields: Template) -> str:
-    """Return the delimiters of all regions as one text, without the mark that ends the whole message."""
-    opened = [field for field in fields.values() if "open" in field or "open_pattern" in field]
-    delimiters = [{key: field.get(key) for key in _DELIMITERS} for field in opened]
-    return json.dumps(delimiters, ensure_ascii=False).replace("\\", "")
 
 
 def _region(field: ResponseTemplateField, template: Template) -> Region:

@@ -91,7 +91,11 @@ GREEDY = SamplingParams(
 )  # fmt: skip
 
 
-LONG = msgspec.structs.replace(GREEDY, max_new_tokens=WINDOW)
+def greedy(**values: object) -> SamplingParams:
+    return msgspec.structs.replace(GREEDY, **values)
+
+
+LONG = greedy(max_new_tokens=WINDOW)
 
 
 def core_of(model: LoadedModel, *, feeds: bool, **how: Any) -> EngineCore:
@@ -116,8 +120,10 @@ def prepared_request(
     return PreparedRequest(request_id, tokens, sampling, reply or Numbers(), **how)  # type: ignore[arg-type]
 
 
-def run_out(core: EngineCore) -> list[Output]:
-    """Step until nothing is left to do, and return all outputs."""
+def run_out(core: EngineCore, *requests: PreparedRequest) -> list[Output]:
+    """Submit requests, step until nothing is left to do, and return all outputs."""
+    for request in requests:
+        core.submit(request)
     outputs: list[Output] = []
     while core.busy:
         outputs += core.step()
@@ -138,11 +144,21 @@ def end_of(outputs: Sequence[Output], request_id: str) -> Finished:
     return ends[0]
 
 
+def ended(core: EngineCore, request: PreparedRequest) -> Finished:
+    """Serve a request until nothing is left to do, and return its end."""
+    return end_of(run_out(core, request), request.request_id)
+
+
+def reply_to(core: EngineCore, request: PreparedRequest) -> list[int]:
+    """Serve a request until nothing is left to do, and return its reply's tokens."""
+    return tokens_of(run_out(core, request), request.request_id)
+
+
 def alone(tokens: Sequence[int], count: int) -> list[int]:
     """Return the greedy reply to a prompt that is served alone."""
-    core = EngineCore(served("llama"))
-    core.submit(prepared_request("alone", tokens, msgspec.structs.replace(GREEDY, max_new_tokens=count)))
-    return tokens_of(run_out(core), "alone")
+    return reply_to(
+        EngineCore(served("llama")), prepared_request("alone", tokens, greedy(max_new_tokens=count))
+    )
 
 
 class Clock:

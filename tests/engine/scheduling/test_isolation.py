@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import logging
 
-import msgspec
 import pytest
 
 from engine.messages import FinishReason
 from engine.scheduling.core import EngineCore
 from engine.text.reply_text import (
-    DuplicateRequest,
     ReplyStep,
     SamplingParams,
 )
-from tests.engine.bystanders import NAMES, PLACES, ROOM, start, written
+from tests.engine.bystanders import PLACES, ROOM, start, written
 from tests.engine.families import VOCABULARY, WINDOW
 from tests.engine.faulty_requests import POISON, Unended, hungry, poisoned
-from tests.engine.tiny_models import (
-    GREEDY,
-    Numbers,
-    core_of,
-    end_of,
-    prepared_request,
-    prompt,
-    run_out,
-)
+from tests.engine.tiny_models import Numbers, core_of, end_of, greedy, prepared_request, prompt, run_out
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +33,7 @@ class Unspeakable(Numbers):
 
 
 def how(**values: object) -> SamplingParams:
-    return msgspec.structs.replace(GREEDY, **values)
+    return greedy(**values)
 
 
 REFUSED = {
@@ -86,23 +76,10 @@ def test_a_bad_request_ends_with_its_own_error_and_nobody_else_notices(
     core = core_of(poisoned(max_batch=PLACES, kv_tokens=ROOM), feeds=feeds)
     with caplog.at_level(logging.CRITICAL):
         outputs = start(core)
-        core.submit(bad)
-        outputs += run_out(core)
+        outputs += run_out(core, bad)
     end = end_of(outputs, "bad")
     assert end.reason is (FinishReason.ERROR if word else FinishReason.LENGTH)
     assert word in (end.error or "")
-    assert written(outputs) == undisturbed
-
-
-def test_a_second_request_of_the_same_id_is_refused_and_the_first_writes_on(
-    undisturbed: dict[str, list[int]],
-) -> None:
-    core = EngineCore(poisoned(max_batch=PLACES, kv_tokens=ROOM))
-    outputs = start(core)
-    for name in NAMES:
-        with pytest.raises(DuplicateRequest, match=name):
-            core.submit(prepared_request(name, prompt(30)))
-    outputs += run_out(core)
     assert written(outputs) == undisturbed
 
 
@@ -140,7 +117,6 @@ def test_a_step_without_enough_memory_ends_the_newest_alone_even_where_its_text_
     core = core_of(model, feeds=feeds)
     with caplog.at_level(logging.CRITICAL):
         outputs = start(core)
-        core.submit(prepared_request("bad", [POISON] * 5, reply=reply()))
-        outputs += run_out(core)
+        outputs += run_out(core, prepared_request("bad", [POISON] * 5, reply=reply()))
     assert end_of(outputs, "bad").reason is FinishReason.ERROR
     assert written(outputs) == undisturbed
