@@ -23,7 +23,6 @@ from engine.grammar import (
     any_of,
     begins_special,
     check_draft,
-    controls_in,
     literal,
     nesting,
     pattern,
@@ -127,7 +126,6 @@ def test_control_tokens_are_named_by_their_ids() -> None:
     assert begins_special("<a>x", SPECIALS)
     assert not begins_special("x<a>", SPECIALS)
     assert any_of([7, 3]) == "<[3,7]>"
-    assert controls_in("a: <[4]> B <[3,7]>") == {3, 4, 7}
 
 
 @pytest.fixture

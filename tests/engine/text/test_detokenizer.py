@@ -233,11 +233,9 @@ def emitted_pieces(text: str) -> list[str]:
     return [*pieces, waiting]
 
 
-def test_plain_and_chinese_text_flows_character_by_character() -> None:
+def test_text_flows_by_characters_and_an_unfinished_cluster_waits_for_the_next() -> None:
     assert emitted_pieces("ab中文") == ["a", "b", "中", "文", ""]
-
-
-def test_an_unfinished_cluster_waits_for_the_next_character() -> None:
+    assert [piece for piece in emitted_pieces(FLAG * 3) if piece] == [FLAG] * 3
     for cluster in (FAMILY, FLAG, JAMO, ENGLAND, "\U0001f44d\U0001f3fd", "☎\ufe0f"):
         assert emitted_pieces(f"x{cluster}") == ["x", cluster]
         assert emitted_pieces(f"x{cluster} ") == ["x", f"{cluster} ", ""]
@@ -246,10 +244,6 @@ def test_an_unfinished_cluster_waits_for_the_next_character() -> None:
 def test_a_virama_waits_for_its_second_consonant() -> None:
     assert whole_length(f"x{KSHA[:2]}") == 1
     assert whole_length(f"x{KSHA}") == 4
-
-
-def test_flags_in_a_row_leave_one_by_one() -> None:
-    assert [piece for piece in emitted_pieces(FLAG * 3) if piece] == [FLAG] * 3
 
 
 def test_an_endless_cluster_is_let_go() -> None:

@@ -42,28 +42,24 @@ def pieces(reply: ParsedReply, text: str) -> list[Piece]:
     return merged(made)
 
 
-def test_a_call_comes_with_its_last_letter_and_nothing_of_it_before() -> None:
-    steps = feed_letters(reply_of(HERMES_THINKS), f"a {CALL}")
-    assert [step for step in steps if step] == [("a",), (ADD,)]
-    assert steps[-2] == (ADD,)
+WAVE = "\N{WAVING HAND SIGN}\N{EMOJI MODIFIER FITZPATRICK TYPE-4}"
 
 
-def test_text_and_reasoning_come_in_whole_characters() -> None:
-    steps = feed_letters(
-        reply_of(THINKS), "<think>\N{WAVING HAND SIGN}\N{EMOJI MODIFIER FITZPATRICK TYPE-4}a</think>👍b👍"
-    )
-    assert [step for step in steps if step] == [
-        (Thought("\N{WAVING HAND SIGN}\N{EMOJI MODIFIER FITZPATRICK TYPE-4}a"),),
-        ("👍b",),
-        ("👍",),
-    ]
-
-
-def test_what_waits_of_a_character_comes_before_the_call_behind_it() -> None:
-    steps = feed_letters(reply_of(HERMES_THINKS), f"👍{CALL}")
-    assert [step for step in steps if step] == [("👍", ADD)]
-    steps = feed_letters(reply_of(THINKS), "<think>👍</think>")
-    assert [step for step in steps if step] == [(Thought("👍"),)]
+@pytest.mark.parametrize(
+    ("text", "made"),
+    [
+        (f"a {CALL}", [("a",), (ADD,)]),
+        (f"<think>{WAVE}a</think>👍b👍", [(Thought(f"{WAVE}a"),), ("👍b",), ("👍",)]),
+        (f"👍{CALL}", [("👍", ADD)]),
+        ("<think>👍</think>", [(Thought("👍"),)]),
+    ],
+)
+def test_pieces_come_in_whole_characters_and_calls_with_their_last_letter(
+    text: str, made: list[tuple[Piece, ...]]
+) -> None:
+    steps = feed_letters(reply_of(HERMES_THINKS), text)
+    assert [step for step in steps if step] == made
+    assert ADD not in made[-1] or steps[-2] == made[-1]
 
 
 def test_a_stop_string_ends_the_text_and_is_looked_for_nowhere_else() -> None:
