@@ -37,9 +37,9 @@ from engine.messages import (
 
 
 class EngineState(StrEnum):
-    """The state of an engine. The first state is the closest to serving."""
+    """The state of an engine."""
 
-    READY = "ready"
+    READY = "ready"  # the closest to serving comes first
     RESTARTING = "restarting"
     """The process died and is being restarted. Requests wait for it."""
     LOADING = "loading"

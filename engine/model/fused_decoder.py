@@ -240,13 +240,13 @@ class FusedLayer(nn.Module):
         """Take states, (rows, hidden), through the layer."""
         rows = len(states)
         projected = self.qkv(self.before_attention(states)).view(rows, -1, self.size)
-        both, values = projected.split([self.heads + self.kv_heads, self.kv_heads], dim=1)
+        both, values = projected.split_with_sizes([self.heads + self.kv_heads, self.kv_heads], dim=1)
         if self.query_norm is not None and self.key_norm is not None:
-            queries, keys = both.split([self.heads, self.kv_heads], dim=1)
+            queries, keys = both.split_with_sizes([self.heads, self.kv_heads], dim=1)
             both = torch.cat((self.query_norm(queries), self.key_norm(keys)), dim=1)
         # Rotation: RoFormer, Su et al. 2021.
         turned = torch.addcmul(both * step.cosine, both.roll(self.size // 2, -1), step.sine)
-        queries, keys = turned.split([self.heads, self.kv_heads], dim=1)
+        queries, keys = turned.split_with_sizes([self.heads, self.kv_heads], dim=1)
         layer = step.cache.layer(self._number, keys, values)
         step.backend.store(layer, step.layout, keys, values)
         mixed = step.backend.attend(queries, layer, step.layout, self.terms)

@@ -187,7 +187,7 @@ def is_known(decoder: FusedDecoder) -> bool:
     alike = {(layer.heads, layer.kv_heads, layer.size, layer.terms) for layer in layers}
     return (
         all(
-            type(linear) in {nn.Linear, CpuLinear} and serve_linear(decoder.embedding.weight, linear.weight)  # type: ignore[arg-type] # both have weights
+            type(linear) in {nn.Linear, CpuLinear} and serve_linear(decoder.embedding.weight, linear.weight)
             for linear in linears
         )
         and {norm.eps for norm in norms} == {decoder.norm.eps}
