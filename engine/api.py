@@ -39,10 +39,10 @@ from engine.messages import (
 class EngineState(StrEnum):
     """The state of an engine."""
 
-    LOADING = "loading"
-    READY = "ready"
+    READY = "ready"  # the closest to serving comes first
     RESTARTING = "restarting"
     """The process died and is being restarted. Requests wait for it."""
+    LOADING = "loading"
     ASLEEP = "asleep"
     """No process runs: the first request starts one."""
     FAILED = "failed"

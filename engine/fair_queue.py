@@ -74,7 +74,7 @@ class FairQueue(Generic[K, T]):
 
     def add(self, key: K, work: T, *, client: str = "", priority: int = 0, cost: int = 1) -> None:
         """Put work into the queue. It replaces work of the same client under the same key, whose waiting still counts."""
-        group = client.partition(GROUP_SEPARATOR)[0]
+        group = _group(client)
         clients = self._clients.setdefault(group, _Shares())
         others = [one for one in self._waiting.values() if one.group == group]
         if not others:
@@ -96,10 +96,10 @@ class FairQueue(Generic[K, T]):
         )
         del self._waiting[one.key]
         others = self._waiting.values()
-        self._groups.serve(one.group, one.cost, {each.group for each in others})
+        waiting = {each.group for each in others}
+        self._groups.serve(one.group, one.cost, waiting)
         kin = {each.client for each in others if each.group == one.group}
         self._clients[one.group].serve(one.client, one.cost, kin)
-        waiting = {each.group for each in others}
         self._clients = {
             group: shares
             for group, shares in self._clients.items()
@@ -113,12 +113,12 @@ class FairQueue(Generic[K, T]):
             self._waiting.values(), key=lambda one: (-one.priority, one.arrival), reverse=True
         )
         of_clients = {one.client: one for one in last_first}
-        last_first = sorted(of_clients.values(), key=self._of_group, reverse=True)
+        last_first = sorted(
+            of_clients.values(),
+            key=lambda one: (-one.priority, self._clients[one.group].end(one.client, one.cost), one.arrival),
+            reverse=True,
+        )
         return list({one.group: one for one in last_first}.values())
-
-    def _of_group(self, one: _Waiting[K, T]) -> tuple[int, float, int]:
-        """Return the sort key of a piece of work within its group."""
-        return -one.priority, self._clients[one.group].end(one.client, one.cost), one.arrival
 
 
 class Waiting(Protocol):

@@ -157,7 +157,7 @@ def nesting(text: str) -> int:
 
 
 class CallForm(msgspec.Struct, frozen=True):
-    """A call is JSON between `opening` and `closing`: an object with a name and arguments, in this order.
+    """A call is JSON between `opening` and `closing`: an object with a name and arguments, in this order. By default as Hermes.
 
     `as_list`: all calls of a reply are one list between the two marks. `between`: separates calls that share an opening.
     Without these, each call has an opening and a closing of its own. `bare`: calls without any text may lack the opening.
@@ -183,19 +183,6 @@ class ThoughtForm(msgspec.Struct, frozen=True):
     opening: str = "<think>"
     closing: str = "</think>"
     opened: bool = False
-
-
-HERMES_FORM = CallForm()
-"""How Hermes and Qwen write calls."""
-
-LLAMA_FORM = CallForm("<|python_tag|>", "", arguments_key="parameters", between=";", bare=True)
-"""How Llama 3 writes calls."""
-
-MISTRAL_LIST_FORM = CallForm("[TOOL_CALLS]", "", as_list=True)
-"""How Mistral writes calls from 7B v0.3 to Small 3.1."""
-
-MISTRAL_NAMED_FORM = CallForm("[TOOL_CALLS]", "", name_end="[ARGS]", id_mark="[CALL_ID]")
-"""How Mistral writes calls since Small 3.2."""
 
 
 class NoGrammars(Exception):
@@ -481,11 +468,6 @@ def any_of(ids: Iterable[int]) -> str:
     return f"<[{','.join(map(str, sorted(ids)))}]>"
 
 
-def controls_in(frame: str) -> set[int]:
-    """Return the ids of the control tokens that a frame's rules name."""
-    return {int(id_) for ids in _CONTROLS.findall(frame) for id_ in ids.split(",")}
-
-
 def literal(text: str) -> str:
     """Return the literal of a text."""
     return json.dumps(text)
@@ -652,7 +634,8 @@ class _RuleSet:
     def source(self) -> GrammarSource:
         frame = "\n".join([_HEAD, *(f"{name}: {symbols}" for name, symbols in self._rules.items())])
         text = msgspec.json.encode({"grammars": [{"lark_grammar": frame}, *self._parts]}).decode()
-        return GrammarSource(text, tuple(sorted(controls_in(frame))))
+        controls = {int(id_) for ids in _CONTROLS.findall(frame) for id_ in ids.split(",")}
+        return GrammarSource(text, tuple(sorted(controls)))
 
 
 def _part(format_: Format) -> dict[str, object]:

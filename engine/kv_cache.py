@@ -366,7 +366,8 @@ class PrefixCache:
             siblings = node.children.get(owner, {})
             child = siblings.get(piece)
             if child is None:
-                if len(piece) < page_bytes and _begins(siblings, piece):
+                is_part = len(piece) < page_bytes
+                if is_part and any(one.tokens.startswith(piece) for one in _newest(siblings)):
                     return
                 child = self._add(node, owner, piece, page)
             node = child
@@ -414,10 +415,6 @@ def _newest(siblings: dict[bytes, _Node]) -> Iterator[_Node]:
     return islice(reversed(siblings.values()), CANDIDATES)
 
 
-def _begins(siblings: dict[bytes, _Node], tokens: bytes) -> bool:
-    return any(one.tokens.startswith(tokens) for one in _newest(siblings))
-
-
 def _longest(node: _Node, salt: str, wanted: bytes) -> tuple[int | None, int]:
     """Return the child page that begins with the most tokens of `wanted`, and their number."""
     best: tuple[int | None, int] = None, 0
@@ -463,12 +460,6 @@ class LayerPages(NamedTuple):
         """Memory for one token, in bytes."""
         return sum(one.element_size() * one.shape[2] * one.shape[3] for one in self)
 
-    def copy(self, copies: Sequence[PageCopy]) -> None:
-        """Copy pages, one after the other."""
-        for store in self:
-            for source, target in copies:
-                store[target].copy_(store[source])
-
     def give_back(self, pages: Sequence[int]) -> None:
         """Return the memory of pages, in ascending order, to the system: on a CPU, under Linux. Their content is lost."""
         for store in self:
@@ -499,11 +490,6 @@ class PagedCache(Cache):
         self._step: StepLayout | None = None
 
     @property
-    def tokens(self) -> int:
-        """How many tokens all pages hold."""
-        return self.pages * self.page_size
-
-    @property
     def bytes_per_token(self) -> int:
         """Memory for one token in all layers, in bytes. It is known once the model has run."""
         return sum(layer.bytes_per_token for layer in self.layers)
@@ -516,7 +502,9 @@ class PagedCache(Cache):
     def copy(self, copies: Sequence[PageCopy]) -> None:
         """Copy pages in all layers, in order."""
         for layer in self.layers:
-            layer.copy(copies)
+            for store in layer:
+                for source, target in copies:
+                    store[target].copy_(store[source])
 
     def give_back(self, pages: Sequence[int]) -> None:
         """Return the memory of pages in all layers: see `LayerPages.give_back`."""
@@ -562,7 +550,7 @@ class PagedCache(Cache):
 
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:  # noqa: ARG002
         """Return (positions, offset) of masks, which are not used, since attention makes its own."""
-        return self.tokens, 0
+        return self.pages * self.page_size, 0
 
 
 def _reserved(like: Tensor, pages: int, size: int) -> Tensor:

@@ -555,19 +555,14 @@ class Unpacker:
         self._buffer += received
         bodies = []
         start = 0
-        while (end := self._end_of_message(start)) <= len(self._buffer):
-            bodies.append(bytes(self._buffer[start + _PREFIX.size : end]))
+        while (body := start + _PREFIX.size) <= len(self._buffer):
+            end = body + int(_PREFIX.unpack_from(self._buffer, start)[0])
+            if end > len(self._buffer):
+                break
+            bodies.append(bytes(self._buffer[body:end]))
             start = end
         del self._buffer[:start]
         return bodies
-
-    def _end_of_message(self, start: int) -> int:
-        """Return where the message at `start` ends, or the first place where that may become known."""
-        body = start + _PREFIX.size
-        if body > len(self._buffer):
-            return body
-        (length,) = _PREFIX.unpack_from(self._buffer, start)
-        return body + int(length)
 
 
 class BlockingChannel(Generic[R]):

@@ -134,19 +134,17 @@ class ScriptedReply:
         """Emit the script's next piece, which is one token."""
         step = self.script[len(self.played)]
         self.played.append(step)
-        self.stream.put_nowait(self._output(step))
-
-    def _output(self, step: Step) -> Output:
         request_id = self.request.request_id
         match step:
             case Thought():
-                return Reasoning(request_id, step.text, 1)
+                output: Output = Reasoning(request_id, step.text, 1)
             case Call():
-                return ToolCallOutput(request_id, step.name, step.arguments, 1, step.call_id)
+                output = ToolCallOutput(request_id, step.name, step.arguments, 1, step.call_id)
             case str():
-                return self._chunk(step)
+                output = self._chunk(step)
             case _:
                 assert_never(step)
+        self.stream.put_nowait(output)
 
     def _chunk(self, text: str) -> Chunk:
         """Return text as a chunk. If log-probabilities were requested, its token has probability 1, and no alternatives."""
@@ -219,11 +217,6 @@ class ScriptedEngine(SingleEngine):
         )
         self._counts: Counter[str] = Counter()
         self._life.loaded(self._facts)
-
-    @property
-    def facts(self) -> ModelFacts | None:
-        """Facts about the scripted model."""
-        return self._facts
 
     async def count_tokens(
         self,

@@ -183,29 +183,15 @@ KEPT_ROUTES = 16_384
 SLACK = 4
 """A conversation's own engine may have twice the requests of the idlest one, and this many more."""
 
-_BEST_FIRST = (
-    EngineState.READY,
-    EngineState.RESTARTING,
-    EngineState.LOADING,
-    EngineState.ASLEEP,
-    EngineState.FAILED,
-    EngineState.STOPPED,
-)
-
 
 def ranked(key: str, members: Sequence[str]) -> list[int]:
     """Return the indices of the members, whose names are unique, in the order in which this key prefers them.
 
     Highest random weight (Thaler and Ravishankar, 1998): a member that comes or leaves moves only its own share.
     """
-    weights = [_weight(key, member) for member in members]
+    pairs = [f"{len(member)}:{member}{key}".encode(errors="surrogatepass") for member in members]
+    weights = [blake2b(pair, digest_size=8).digest() for pair in pairs]
     return sorted(range(len(members)), key=lambda place: weights[place], reverse=True)
-
-
-def _weight(key: str, member: str) -> bytes:
-    """Return a number that looks random, but is always the same for this pair."""
-    pair = f"{len(member)}:{member}{key}"
-    return blake2b(pair.encode(errors="surrogatepass"), digest_size=8).digest()
 
 
 class Load(msgspec.Struct, frozen=True):
@@ -338,7 +324,7 @@ class Fleet(Runnable, Generic[M]):
             async with asyncio.timeout(timeout_s):
                 while self.status.state is not EngineState.READY:
                     if self.status.state.is_final:
-                        return await self._failed_one().ready()
+                        return await self._closest().ready()
                     await self._change.wait()
         except TimeoutError:
             raise EngineUnavailable(f"No engine is ready yet: {self.status.stage}.") from None
@@ -350,7 +336,7 @@ class Fleet(Runnable, Generic[M]):
     ) -> int:
         """Return the prompt's length in tokens. Raises PromptRejected, EngineUnavailable."""
         loads = self._loads()
-        engine = self._engines[self._router.route(None, loads)] if loads else self._failed_one()
+        engine = self._engines[self._router.route(None, loads)] if loads else self._closest()
         return await engine.count_tokens(messages, client=client, spec=spec)
 
     def generate(self, request: Request) -> Streamer:
@@ -358,7 +344,7 @@ class Fleet(Runnable, Generic[M]):
         if any(engine.has_open(request.request_id) for engine in self._engines):
             raise ValueError(f"request {request.request_id!r} is still open")
         loads = self._loads()
-        engine = self._engines[self._route(request, loads)] if loads else self._failed_one()
+        engine = self._engines[self._route(request, loads)] if loads else self._closest()
         return engine.generate(request)
 
     def statistics(self) -> EngineStatistics:
@@ -403,8 +389,8 @@ class Fleet(Runnable, Generic[M]):
             for number, engine in chosen
         }
 
-    def _failed_one(self) -> M:
-        """Return the engine that says why none serves any more: one that failed, rather than one that was stopped."""
+    def _closest(self) -> M:
+        """Return the engine that is closest to serving; if none will, one that failed rather than one that was stopped."""
         return min(self._engines, key=lambda engine: distance(engine.status))
 
 
@@ -416,7 +402,7 @@ def status_of(each: Sequence[EngineStatus]) -> EngineStatus:
 
 def distance(status: EngineStatus) -> int:
     """Return how far an engine is from serving, as a number that orders engines."""
-    return _BEST_FIRST.index(status.state)
+    return list(EngineState).index(status.state)
 
 
 def common_facts(one: ModelFacts, other: ModelFacts) -> ModelFacts:
@@ -484,7 +470,7 @@ class EngineFleet(Fleet[EngineClient]):
         super()._changed(number)
 
     def _move_what_waits(self) -> None:
-        target = min(self._engines, key=lambda engine: distance(engine.status))
+        target = self._closest()
         if target.status.state.is_final:
             return
         for engine in self._engines:

@@ -19,6 +19,9 @@ from torch import Tensor
 ROWS_STEP = 16
 """Steps with prompts are padded to a multiple of this many rows, since each new number of rows adds kernels to caches."""
 
+LARGEST_PREFILL = 4096
+"""The most tokens of prompts that a step computes."""
+
 NO_SLOT = -1
 """The page of an idle row."""
 
@@ -149,18 +152,24 @@ def image_rows(spans: Sequence[Span]) -> list[tuple[int, Tensor]]:
 
 
 def send(tensors: Sequence[Tensor], device: torch.device) -> Sequence[Tensor]:
-    """Return tensors on a device, sent in one copy. On CUDA the copy is from pinned memory, so the host does not wait.
-
-    Tensors of int64 must come first, so that all of them are aligned.
-    """
+    """Return tensors on a device, sent in one copy. On CUDA the copy is from pinned memory, so the host does not wait."""
     if device.type == "cpu":
         return tensors
-    sizes, pinned = [one.nbytes for one in tensors], device.type == "cuda"
-    host = torch.empty(sum(sizes), dtype=torch.uint8, pin_memory=pinned)
-    torch.cat([one.reshape(-1).view(torch.uint8) for one in tensors], out=host)
+    pinned = device.type == "cuda"
+    host = torch.empty(sum(one.nbytes for one in tensors), dtype=torch.uint8, pin_memory=pinned)
     # The allocator of pinned memory reuses it only after the copy is done.
-    parts = torch.split(host.to(device, non_blocking=pinned), sizes)
-    return [part.view(one.dtype).view(one.shape) for part, one in zip(parts, tensors, strict=True)]
+    return unpacked(packed(tensors, out=host).to(device, non_blocking=pinned), tensors)
+
+
+def packed(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
+    """Return the bytes of all tensors as one tensor. Tensors of int64 must come first, so that all of them are aligned."""
+    return torch.cat([one.reshape(-1).view(torch.uint8) for one in tensors], out=out)
+
+
+def unpacked(memory: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """Return views of packed tensors. `like`: tensors of the same dtypes and shapes."""
+    parts = torch.split(memory, [one.nbytes for one in like])
+    return [part.view(one.dtype).view(one.shape) for part, one in zip(parts, like, strict=True)]
 
 
 def block_tables(spans: Sequence[Span], widest: int, page_size: int) -> Tensor:

@@ -11,14 +11,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import Enum, auto
-from typing import assert_never, cast
+from typing import cast
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from engine.execution.guide import Guide, GuideState, MaskWorkers, SpanFailure
+from engine.execution.guide import Deferred, Guide, MaskWorkers, SpanFailure
 from engine.execution.sampler import Sampler, SamplerState, scores_of
 from engine.grammar import GrammarCompiler, GrammarSource
 from engine.kv_cache import KVBudget, PageCopy, PagedCache
@@ -147,40 +146,34 @@ class Executor:
         self._set_threads(spans)
         began = time.perf_counter()
         with _out_of_memory_reported():
-            logits = self._runner.run(spans)
-            if self.feeds:
-                drawing = self._drawing(spans, logits, began)
-                # the device chooses tokens after the step, and begins to send them
-                chosen = (
-                    self._sampler.feed(drawing.logits, drawing.slots)
-                    if drawing.slots
-                    else logits.new_empty(0)
-                )
-                return LaunchedStep(spans, logits, began, drawing, PendingTokens(chosen))
-            return LaunchedStep(spans, logits, began)
+            batch = self._batch(spans, self._runner.run(spans), began)
+            choose = self._sampler.feed if self.feeds else self._sampler.choose
+            # A CUDA device chooses tokens after the step, and begins to send them.
+            chosen = choose(batch.logits, batch.slots) if batch.slots else batch.logits.new_empty(0)
+            return LaunchedStep(spans, began, batch, PendingTokens(chosen))
 
     def fetch(self, launched_step: LaunchedStep) -> list[Outcome]:
-        """Choose the tokens of the spans that sample, wait for them, and return an outcome for each span.
+        """Wait for the tokens of the spans that sample, and return an outcome for each span.
 
         Raises OutOfMemory, as `launch` does.
         """
+        batch = launched_step.batch
         with _out_of_memory_reported():
-            drawing = launched_step.drawing or self._drawing(
-                launched_step.spans, launched_step.logits, launched_step.began
-            )
-            tokens = self._tokens(launched_step.chosen, drawing) if drawing.slots else []
-            scored = scores_of(drawing.logits, drawing.slots, tokens, self._tops) if self._tops else {}
-        if not drawing.slots and launched_step.chosen is not None:
-            launched_step.chosen.numbers()  # the time that this step takes decides how large the next one may be
+            # Also if none was chosen: the time that this step takes decides how large the next one may be.
+            tokens = [None if token < 0 else token for token in launched_step.chosen.numbers()]
+            scored = scores_of(batch.logits, batch.slots, tokens, self._tops) if self._tops else {}
         found: dict[int, Outcome] = {
-            slot: _outcome(slot, token, scored) for slot, token in zip(drawing.slots, tokens, strict=True)
+            slot: SpanFailure("The model computed values that are not numbers.")
+            if token is None
+            else scored.get(slot, token)
+            for slot, token in zip(batch.slots, tokens, strict=True)
         }
-        found.update(drawing.deferred)
+        found.update(batch.deferred)
         if self._learns:
             self._learns.observe(time.perf_counter() - launched_step.began)
         return [found[span.slot] if span.samples else None for span in launched_step.spans]
 
-    def _drawing(self, spans: Sequence[Span], logits: Tensor, began: float) -> SamplingBatch:
+    def _batch(self, spans: Sequence[Span], logits: Tensor, began: float) -> SamplingBatch:
         """Return the rows of a step that can be drawn from. Those with a grammar need their masks first."""
         sampled = [span.slot for span in spans if span.samples]
         guides = {slot: self._guided[slot] for slot in sampled if slot in self._guided}
@@ -193,17 +186,12 @@ class Executor:
         )
         first_s = ALONE_PATIENCE_S if len(guides) == len(spans) else 0.0
         self._guides.wait(guides.values(), patience_s, first_s=first_s)
-        deferred = {slot: why for slot, guide in guides.items() if (why := _deferred(guide)) is not None}
+        deferred = {slot: why for slot, guide in guides.items() if (why := guide.blocked) is not None}
         if not deferred:
             return SamplingBatch(logits, sampled, deferred)
         rows = [row for row, slot in enumerate(sampled) if slot not in deferred]
         index = sent(torch.tensor(rows, dtype=torch.int64), self._device)
         return SamplingBatch(logits.index_select(0, index), [sampled[row] for row in rows], deferred)
-
-    def _tokens(self, chosen: PendingTokens | None, drawing: SamplingBatch) -> list[int | None]:
-        if chosen is None:
-            return self._sampler.sample(drawing.logits, drawing.slots)
-        return [None if token < 0 else token for token in chosen.numbers()]
 
     def _set_threads(self, spans: Sequence[Span]) -> None:
         """Set the number of threads for a step. A step with a part of a prompt has work for all."""
@@ -214,14 +202,12 @@ class Executor:
 
 @dataclass(frozen=True, slots=True)
 class LaunchedStep:
-    """A step on its way: the logits of the spans that sample are there, or will be once the device gets to them."""
+    """A step on its way: logits and tokens are there, or will be once the device gets to them."""
 
     spans: Sequence[Span]
-    logits: Tensor
     began: float
-    drawing: SamplingBatch | None = None
-    chosen: PendingTokens | None = None
-    """The tokens, where they are chosen on the device while the host does other things."""
+    batch: SamplingBatch
+    chosen: PendingTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,42 +219,12 @@ class SamplingBatch:
     deferred: Mapping[int, SpanFailure | Deferred]
 
 
-class Deferred(Enum):
-    """Why a span that samples gave no token, though nothing is wrong."""
-
-    LATE = auto()
-    """Its grammar's mask was not made in time. The same span may give a token in the next step."""
-    COMPLETE = auto()
-    """Its grammar allows no further token, so the reply is at its end."""
-
-
 class OutOfMemory(Exception):
     """The device has too little memory for a step."""
 
 
 Outcome = int | ScoredToken | SpanFailure | Deferred | None
 """The next token of a span, scored if that was asked for, or why it gave none; None if it does not sample."""
-
-
-def _deferred(guide: Guide) -> SpanFailure | Deferred | None:
-    """Return why a reply gets no token now; None if it gets one."""
-    match guide.state:
-        case GuideState.READY:
-            return None
-        case GuideState.NEW | GuideState.WAITING:
-            return Deferred.LATE
-        case GuideState.COMPLETE:
-            return Deferred.COMPLETE
-        case GuideState.FAILED:
-            return guide.fault
-        case _:
-            assert_never(guide.state)
-
-
-def _outcome(slot: int, token: int | None, scored: dict[int, ScoredToken]) -> Outcome:
-    if token is None:
-        return SpanFailure("The model computed values that are not numbers.")
-    return scored.get(slot, token)
 
 
 @contextmanager

@@ -25,16 +25,17 @@ log = logging.getLogger(__name__)
 class Guide:
     """Holds one reply to its grammar. It stays with the reply, from slot to slot and through the queue.
 
-    `mask`: one bit for each token that may come next, lowest ids in the lowest bits, (words,) of int32; set while READY.
+    `mask`: one bit for each token that may come next, lowest ids in the lowest bits, (words,) of int32. `blocked`: why the
+    reply gets no token now; None if its mask is made.
     """
 
     def __init__(
         self, compiler: GrammarCompiler, source: GrammarSource, masks: TokenMasks, *, min_tokens: int = 0
     ) -> None:
         """Take a grammar. `min_tokens`: the reply ends no sooner, unless it can't continue."""
-        self.state = GuideState.NEW
+        self.blocked: SpanFailure | Deferred | None = Deferred.LATE
         self.mask: Tensor | None = None
-        self.fault: SpanFailure | None = None
+        self.begun = False
         self._compiler = compiler
         self._source = source
         self._masks = masks
@@ -51,10 +52,10 @@ class Guide:
         """Release everything, since the reply has ended. Only the thread that requests masks may call this."""
         matcher, self._matcher = self._matcher, None
         self.mask = None
-        # While the guide is WAITING another thread may use the matcher.
-        if matcher is not None and self.state is not GuideState.WAITING:
+        # While the guide is LATE another thread may use the matcher.
+        if matcher is not None and self.blocked is not Deferred.LATE:
             self._compiler.keep(self._source, matcher)
-        self.state = GuideState.COMPLETE
+        self.blocked = Deferred.COMPLETE
 
     def begin(self) -> None:
         """Compile the grammar, and find out what may come first."""
@@ -73,14 +74,14 @@ class Guide:
         if not worker.consume(matcher, token):
             self._fail(matcher)
         elif matcher.is_stopped():
-            self.state = GuideState.COMPLETE
+            self.blocked = Deferred.COMPLETE
         else:
             self._tokens += 1
             self._compute_mask(matcher)
 
     def mark_failed(self, why: str, code: ErrorCode = ErrorCode.BAD_PARAMS) -> None:
         """Note that the reply can't continue, and whose fault that is."""
-        self.fault, self.state = SpanFailure(why, code, valid=True), GuideState.FAILED
+        self.blocked = SpanFailure(why, code, valid=True)
 
     def _compute_mask(self, matcher: LLMatcher) -> None:
         mask = torch.empty_like(self._masks.allowed)
@@ -94,23 +95,19 @@ class Guide:
             return
         if self._tokens < self._min_tokens and (not_ending := mask & self._masks.unended).any():
             mask = not_ending
-        self.mask, self.state = mask, GuideState.READY
+        self.mask, self.blocked = mask, None
 
     def _fail(self, matcher: LLMatcher) -> None:
         self.mark_failed(f"The grammar can't be followed any further: {why(matcher)}")
 
 
-class GuideState(Enum):
-    """Where a reply is in its grammar."""
+class Deferred(Enum):
+    """Why a span that samples gave no token, though nothing is wrong."""
 
-    NEW = auto()
-    """Nothing was done yet, and no matcher is held."""
-    WAITING = auto()
-    """The next mask is not made yet."""
-    READY = auto()
+    LATE = auto()
+    """Its grammar's mask is not made yet. The same span may give a token in the next step."""
     COMPLETE = auto()
-    """Nothing can follow, since the reply is all that its grammar allows."""
-    FAILED = auto()
+    """Its grammar allows no further token, so the reply is at its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +152,13 @@ class MaskWorkers:
 
     def begin(self, guide: Guide) -> None:
         """Have a guide's grammar compiled, and its first mask made, unless that was done before."""
-        if guide.state is GuideState.NEW:
-            guide.state = GuideState.WAITING
+        if not guide.begun:
+            guide.begun = True
             self._beginnings.submit(self._do, guide, guide.begin)
 
     def advance(self, guide: Guide, token: int) -> None:
         """Tell a guide which token was chosen. `look_ahead` begins to make its next mask."""
-        guide.state = GuideState.WAITING
+        guide.blocked = Deferred.LATE
         self._requested.append((guide, token))
 
     def look_ahead(self) -> None:
@@ -175,11 +172,9 @@ class MaskWorkers:
         with self._done:
             if first_s:
                 self._done.wait_for(
-                    lambda: any(guide.state is not GuideState.WAITING for guide in guides), first_s
+                    lambda: any(guide.blocked is not Deferred.LATE for guide in guides), first_s
                 )
-            self._done.wait_for(
-                lambda: all(guide.state is not GuideState.WAITING for guide in guides), seconds
-            )
+            self._done.wait_for(lambda: all(guide.blocked is not Deferred.LATE for guide in guides), seconds)
 
     def _work(self, requested: deque[tuple[Guide, int]]) -> None:
         """Do the work that no other thread has begun."""

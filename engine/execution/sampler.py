@@ -91,27 +91,37 @@ class Sampler:
         self, *, slots: int, vocabulary: int, device: torch.device, ends: Collection[int] = ()
     ) -> None:
         """`ends`: the tokens that end a reply. Replies that are too short don't get them."""
-        self._sampler_states: list[SamplerState | None] = [None] * slots
+        self._shape = slots, vocabulary
         self._device = device
-        self._vocabulary = vocabulary
         self._at_once = max(1, CACHED_SCORES // vocabulary) if device.type == "cpu" else slots
+        self._ends = sent(torch.tensor(sorted(ends)), device) if ends else None
+        self._states: dict[int, SamplerState] = {}
         self._rows: _Rows | None = None
         self._room = torch.empty(0, device=device)
-        self._adjustments = LogitsProcessors(slots=slots, vocabulary=vocabulary, device=device, ends=ends)
+        # The tokens that penalties count, by slot.
+        self._seen: Tensor | None = None
+        self._counts: Tensor | None = None
         self.last = torch.zeros(slots, dtype=torch.int64, device=device)
         """The last token of each slot, on the device: that of slot s is `last[-1 - s]`."""
 
-    def join(
-        self, slot: int, sampler_state: SamplerState, tokens: Sequence[int], *, generated: int = 0
-    ) -> None:
+    def join(self, slot: int, state: SamplerState, tokens: Sequence[int], *, generated: int = 0) -> None:
         """Take a reply into a slot. Its tokens so far, prompt included, count for its repetition penalty.
 
         `generated`: how many of them are its own. The penalties for presence and frequency count only these.
         """
-        sampler_state.generated = generated
-        self._sampler_states[slot] = sampler_state
+        state.generated = generated
+        self._states[slot] = state
         self._rows = None
-        self._adjustments.join(slot, sampler_state, tokens)
+        if state.sampling.repetition_penalty != 1.0:
+            self._seen = self._table(self._seen, torch.bool)
+            self._seen[slot].zero_()
+            self._seen[slot].index_fill_(0, sent(torch.tensor(list(tokens)), self._device), value=True)
+        if state.counts:
+            self._counts = self._table(self._counts, torch.int32)
+            self._counts[slot].zero_()
+            own = torch.tensor(list(tokens[len(tokens) - generated :]), dtype=torch.int64)
+            own = sent(own, self._device)
+            self._counts[slot].index_add_(0, own, torch.ones_like(own, dtype=torch.int32))
 
     @torch.inference_mode()
     def sample(self, logits: Tensor, slots: Sequence[int]) -> list[int | None]:
@@ -132,7 +142,7 @@ class Sampler:
             drawn = _choose(self._scores(logits, group), group).squeeze(1)
             tokens[group.index] = drawn
             if group.changes is not None:
-                self._remember(group, group.changes, drawn.clamp(min=0))
+                self._remember(group.slots, group.changes, drawn.clamp(min=0))
         return tokens
 
     @torch.inference_mode()
@@ -147,7 +157,7 @@ class Sampler:
             self._rows = _Rows(
                 slots=slots,
                 groups=[self._group(way, places, slots) for way, places in self._parts(slots)],
-                fed_from=sent(len(self._sampler_states) - 1 - torch.tensor(slots), self._device),
+                fed_from=sent(self._shape[0] - 1 - torch.tensor(slots), self._device),
             )
         return self._rows
 
@@ -158,8 +168,8 @@ class Sampler:
         """
         ways: dict[tuple[SamplingMethod, bool], list[int]] = {}
         for place, slot in enumerate(slots):
-            if (sampler_state := self._sampler_states[slot]) is not None:
-                ways.setdefault((sampler_state.way, sampler_state.changes_logits), []).append(place)
+            state = self._states[slot]
+            ways.setdefault((state.way, state.changes_logits), []).append(place)
         parts = []
         for (way, _), places in ways.items():
             at_once = len(places) if way is SamplingMethod.SHORTLIST else self._at_once
@@ -168,17 +178,14 @@ class Sampler:
 
     def _group(self, way: SamplingMethod, places: list[int], slots: Sequence[int]) -> _Group:
         own = [slots[place] for place in places]
-        choosers = [
-            sampler_state for slot in own if (sampler_state := self._sampler_states[slot]) is not None
-        ]
+        states = [self._states[slot] for slot in own]
         return _Group(
             way=way,
-            places=places,
             index=_index(places, self._device),
-            randoms=[sampler_state.random for sampler_state in choosers],
-            limits=_limits([sampler_state.sampling for sampler_state in choosers], self._device),
+            randoms=[state.random for state in states],
+            limits=_limits([state.sampling for state in states], self._device),
             slots=own,
-            changes=self._adjustments.changes(own),
+            changes=self._changes(own, states) if states[0].changes_logits else None,
         )
 
     def _scores(self, logits: Tensor, group: _Group) -> Tensor:
@@ -189,12 +196,66 @@ class Sampler:
         ):  # Kept: megabytes that are new each step are slow to write to.
             self._room = torch.empty(math.prod(shape), device=self._device)
         scores = self._room[: math.prod(shape)].view(shape).copy_(logits[group.index])
-        return scores if group.changes is None else self._adjustments.changed(scores, group.changes)
+        return scores if group.changes is None else self._changed(scores, group.changes)
 
-    def _remember(self, group: _Group, changes: LogitsChanges, tokens: Tensor) -> None:
+    def _changes(self, slots: Sequence[int], states: Sequence[SamplerState]) -> LogitsChanges:
+        """Return the changes for the rows of these slots."""
+        samplings, device = [state.sampling for state in states], self._device
+        return LogitsChanges(
+            slots=sent(torch.tensor(list(slots)), device),
+            penalty=_column_unless(1.0, [one.repetition_penalty for one in samplings], device),
+            presence=_column_unless(0.0, [one.presence_penalty for one in samplings], device),
+            frequency=_column_unless(0.0, [one.frequency_penalty for one in samplings], device),
+            bias=_biases([one.logit_bias for one in samplings], device),
+            may_not_end=_column_unless(False, [state.may_not_end for state in states], device),
+            guides=tuple((row, state.guide) for row, state in enumerate(states) if state.guide is not None),
+        )
+
+    def _changed(self, scores: Tensor, changes: LogitsChanges) -> Tensor:
+        """Return scores, (rows, vocabulary) of float32, with the changes. Overwrites `scores`; does not wait for the device.
+
+        Sources: CTRL (Keskar et al. 2019), section 4.1, with transformers' rule; OpenAI's API.
+        """
+        penalty = changes.penalty
+        if penalty is not None and self._seen is not None:
+            weighted = torch.where(scores < 0, scores * penalty, scores / penalty)
+            scores = torch.where(self._seen[changes.slots] & (penalty != 1.0), weighted, scores)
+        if changes.frequency is not None and self._counts is not None:
+            scores -= self._counts[changes.slots] * changes.frequency
+        if changes.presence is not None and self._counts is not None:
+            scores -= (self._counts[changes.slots] > 0) * changes.presence
+        if changes.bias is not None:
+            scores.scatter_add_(1, *changes.bias)
+        if changes.may_not_end is not None and self._ends is not None:
+            ends = scores.index_select(1, self._ends).masked_fill(changes.may_not_end, -torch.inf)
+            scores.index_copy_(1, self._ends, ends)
+        masks = [guide.mask for _, guide in changes.guides if guide.mask is not None]
+        if not masks:
+            return scores
+        packed = sent(torch.stack(masks), self._device)
+        if len(masks) == len(scores):
+            return masked(scores, packed)
+        rows = [row for row, guide in changes.guides if guide.mask is not None]
+        index = sent(torch.tensor(rows), self._device)
+        return scores.index_copy_(0, index, masked(scores.index_select(0, index), packed))
+
+    def _remember(self, slots: Sequence[int], changes: LogitsChanges, tokens: Tensor) -> None:
         """Count tokens for the penalties. A row without a token ends now, so what is noted for it is never read."""
-        if self._adjustments.remember(group.slots, changes, tokens):
-            self._rows = None
+        if changes.penalty is not None and self._seen is not None:
+            # An assignment would send the value from the host; this one is made on the device.
+            self._seen.index_put_((changes.slots, tokens), torch.ones_like(tokens, dtype=torch.bool))
+        if self._counts is not None and (changes.presence is not None or changes.frequency is not None):
+            ones = torch.ones_like(tokens, dtype=torch.int32)
+            self._counts.index_put_((changes.slots, tokens), ones, accumulate=True)
+        states = [self._states[slot] for slot in slots]
+        before = [state.may_not_end for state in states]
+        for state in states:
+            state.generated += 1
+        if [state.may_not_end for state in states] != before:
+            self._rows = None  # some reply may end from now on
+
+    def _table(self, table: Tensor | None, dtype: torch.dtype) -> Tensor:
+        return torch.zeros(self._shape, dtype=dtype, device=self._device) if table is None else table
 
 
 @torch.inference_mode()
@@ -255,10 +316,8 @@ class _Group:
     """The rows of a step that are drawn in one way."""
 
     way: SamplingMethod
-    places: list[int]
-    """Where the rows are in the step."""
     index: slice | Tensor
-    """`places` as an index of tensors: a slice, which copies nothing, if the rows are neighbours."""
+    """Where the rows are in the step: a slice, which copies nothing, if they are neighbours."""
     randoms: list[Random]
     limits: _Limits
     slots: list[int]
@@ -280,13 +339,12 @@ def _limits(samplings: Sequence[SamplingParams], device: torch.device) -> _Limit
     # A rounded mass may reach 1 before all tokens are counted, so a top-p of 1 must be no limit at all.
     top_p = [one.top_p if one.top_p < 1 else math.inf for one in samplings]
     top_k = [one.top_k for one in samplings]
-    min_p = [one.min_p for one in samplings]
     return _Limits(
         temperature=_column([one.temperature for one in samplings], device),
-        top_p=_column(top_p, device) if min(top_p) < 1 else None,
+        top_p=_column_unless(math.inf, top_p, device),
         top_k=top_k,
         top_ks=_column(top_k, device),
-        min_p=_column(min_p, device) if max(min_p) > 0 else None,
+        min_p=_column_unless(0.0, [one.min_p for one in samplings], device),
     )
 
 
@@ -296,8 +354,25 @@ def _index(places: list[int], device: torch.device) -> slice | Tensor:
     return between if whole else sent(torch.tensor(places), device)
 
 
-def _column(values: list[float] | list[int], device: torch.device) -> Tensor:
+def _column(values: Sequence[float], device: torch.device) -> Tensor:
     return sent(torch.tensor(values).unsqueeze(1), device)
+
+
+def _column_unless(neutral: float, values: Sequence[float], device: torch.device) -> Tensor | None:
+    """Return values as a column; None if all of them are neutral."""
+    return None if all(value == neutral for value in values) else _column(values, device)
+
+
+def _biases(
+    biases: Sequence[Sequence[tuple[int, float]]], device: torch.device
+) -> tuple[Tensor, Tensor] | None:
+    longest = max(map(len, biases))
+    if not longest:
+        return None
+    rows = [[*bias, *[(0, 0.0)] * (longest - len(bias))] for bias in biases]
+    ids = torch.tensor([[token for token, _ in row] for row in rows])
+    values = torch.tensor([[value for _, value in row] for row in rows], dtype=torch.float32)
+    return sent(ids, device), sent(values, device)
 
 
 def _choose(scores: Tensor, group: _Group) -> Tensor:
@@ -367,124 +442,6 @@ class LogitsChanges:
     may_not_end: Tensor | None
     guides: tuple[tuple[int, Guide], ...]
     """The guides, each with the place of its row."""
-
-    @property
-    def are_masks(self) -> bool:
-        """Whether only grammars change the rows."""
-        return (self.penalty, self.presence, self.frequency, self.bias, self.may_not_end) == 5 * (None,)
-
-
-class LogitsProcessors:
-    """Holds what up to `slots` replies ask for, and the tokens that their penalties count."""
-
-    def __init__(self, *, slots: int, vocabulary: int, device: torch.device, ends: Collection[int]) -> None:
-        self._shape = slots, vocabulary
-        self._device = device
-        self._ends = sent(torch.tensor(sorted(ends)), device) if ends else None
-        self._states: dict[int, SamplerState] = {}
-        self._seen: Tensor | None = None
-        self._counts: Tensor | None = None
-
-    def join(self, slot: int, state: SamplerState, tokens: Sequence[int]) -> None:
-        """Take a reply into a slot, with all its tokens, prompt included. The last `state.generated` are its own."""
-        self._states[slot] = state
-        if state.sampling.repetition_penalty != 1.0:
-            self._seen = self._table(self._seen, torch.bool)
-            self._seen[slot].zero_()
-            self._seen[slot].index_fill_(0, sent(torch.tensor(list(tokens)), self._device), value=True)
-        if state.counts:
-            self._counts = self._table(self._counts, torch.int32)
-            self._counts[slot].zero_()
-            own = sent(
-                torch.tensor(list(tokens[len(tokens) - state.generated :]), dtype=torch.int64), self._device
-            )
-            self._counts[slot].index_add_(0, own, torch.ones_like(own, dtype=torch.int32))
-
-    def changes(self, slots: Sequence[int]) -> LogitsChanges | None:
-        """Return the changes for the rows of these slots; None if there are none."""
-        states = [self._states[slot] for slot in slots]
-        if not any(state.changes_logits for state in states):
-            return None
-        samplings = [state.sampling for state in states]
-        return LogitsChanges(
-            slots=sent(torch.tensor(list(slots)), self._device),
-            penalty=self._column([one.repetition_penalty for one in samplings], neutral=1.0),
-            presence=self._column([one.presence_penalty for one in samplings]),
-            frequency=self._column([one.frequency_penalty for one in samplings]),
-            bias=self._biases([one.logit_bias for one in samplings]),
-            may_not_end=self._column([state.may_not_end for state in states]),
-            guides=tuple((row, state.guide) for row, state in enumerate(states) if state.guide is not None),
-        )
-
-    def changed(self, scores: Tensor, changes: LogitsChanges) -> Tensor:
-        """Return scores, (rows, vocabulary) of float32, with the changes. Overwrites `scores`; does not wait for the device."""
-        if changes.are_masks and sum(guide.mask is not None for _, guide in changes.guides) == len(scores):
-            return self._guided(scores, changes.guides)  # this returns a new tensor
-        scores = self._penalised(scores, changes)
-        if changes.bias is not None:
-            scores.scatter_add_(1, *changes.bias)
-        if changes.may_not_end is not None and self._ends is not None:
-            ends = scores.index_select(1, self._ends).masked_fill(changes.may_not_end, -torch.inf)
-            scores.index_copy_(1, self._ends, ends)
-        return self._guided(scores, changes.guides)
-
-    def remember(self, slots: Sequence[int], changes: LogitsChanges, tokens: Tensor) -> bool:
-        """Note the tokens, (rows,), that were drawn. Returns whether some reply asks for other changes from now on."""
-        if changes.penalty is not None and self._seen is not None:
-            # An assignment would send the value from the host; this one is made on the device.
-            self._seen.index_put_((changes.slots, tokens), torch.ones_like(tokens, dtype=torch.bool))
-        if self._counts is not None and (changes.presence is not None or changes.frequency is not None):
-            ones = torch.ones_like(tokens, dtype=torch.int32)
-            self._counts.index_put_((changes.slots, tokens), ones, accumulate=True)
-        return sum(map(self._count_generated, slots)) > 0
-
-    def _count_generated(self, slot: int) -> bool:
-        """Count a token. Returns whether the reply may end from now on, but might not before."""
-        state = self._states[slot]
-        might_not_end = state.may_not_end
-        state.generated += 1
-        return state.may_not_end != might_not_end
-
-    def _penalised(self, scores: Tensor, changes: LogitsChanges) -> Tensor:
-        """Apply the penalties. Sources: CTRL (Keskar et al. 2019), section 4.1, with transformers' rule; OpenAI's API."""
-        penalty = changes.penalty
-        if penalty is not None and self._seen is not None:
-            weighted = torch.where(scores < 0, scores * penalty, scores / penalty)
-            scores = torch.where(self._seen[changes.slots] & (penalty != 1.0), weighted, scores)
-        if self._counts is None:
-            return scores
-        if changes.frequency is not None:
-            scores -= self._counts[changes.slots] * changes.frequency
-        if changes.presence is not None:
-            scores -= (self._counts[changes.slots] > 0) * changes.presence
-        return scores
-
-    def _guided(self, scores: Tensor, guides: Sequence[tuple[int, Guide]]) -> Tensor:
-        masks = [guide.mask for _, guide in guides if guide.mask is not None]
-        if not masks:
-            return scores
-        packed = sent(torch.stack(masks), self._device)
-        if len(masks) == len(scores):
-            return masked(scores, packed)
-        rows = sent(torch.tensor([row for row, guide in guides if guide.mask is not None]), self._device)
-        return scores.index_copy_(0, rows, masked(scores.index_select(0, rows), packed))
-
-    def _table(self, table: Tensor | None, dtype: torch.dtype) -> Tensor:
-        return torch.zeros(self._shape, dtype=dtype, device=self._device) if table is None else table
-
-    def _column(self, values: list[float] | list[bool], neutral: float = 0.0) -> Tensor | None:
-        if all(value == neutral for value in values):
-            return None
-        return sent(torch.tensor(values).unsqueeze(1), self._device)
-
-    def _biases(self, biases: Sequence[Sequence[tuple[int, float]]]) -> tuple[Tensor, Tensor] | None:
-        longest = max(map(len, biases))
-        if not longest:
-            return None
-        rows = [[*bias, *[(0, 0.0)] * (longest - len(bias))] for bias in biases]
-        ids = torch.tensor([[token for token, _ in row] for row in rows])
-        values = torch.tensor([[value for _, value in row] for row in rows], dtype=torch.float32)
-        return sent(ids, self._device), sent(values, self._device)
 
 
 BELOW_ONE = 1 - 2**-24

@@ -34,10 +34,9 @@ from transformers.utils import logging as transformers_logging
 from engine.errors import OTHER_ENGINE, ModelNotUsable
 from engine.execution.executor import LoadedModel, TranslationConfig, TranslationRunner
 from engine.grammar import GrammarCompiler, NoGrammars, vocabulary_of
-from engine.kv_cache import CPU_KV_SHARE, CUDA_KV_SHARE, kv_budget, page_size, working_bytes
+from engine.kv_cache import CPU_KV_SHARE, CUDA_KV_SHARE, KVBudget, kv_budget, page_size, working_bytes
 from engine.loading.preflight import SAFE_WEIGHTS, check_quantization
 from engine.loading.probe import (
-    LARGEST_STEP,
     Probed,
     agrees,
     check_architecture,
@@ -61,7 +60,7 @@ from engine.model.devices import (
     peak_bytes,
 )
 from engine.model.encoder_decoder import SERVED_TYPES, EncoderDecoder
-from engine.step_layout import Source, Span
+from engine.step_layout import LARGEST_PREFILL, Source, Span
 from engine.vision.image import IMAGE
 from engine.vision.processor import ImageProcessor, takes_images
 from engine.vision.tower import VisionConfig, VisionTower, finished
@@ -93,7 +92,7 @@ def load(options: EngineOptions, progress: Progress = lambda _stage, _share: Non
             module, vision_config = parted(model, module, tokenizer)
         vocabulary = cast("torch.nn.Embedding", module.get_input_embeddings()).num_embeddings
         probed = _make_ready(module, vocabulary, quantize, progress)
-    batch, window = options.max_batch or DEFAULT_MAX_BATCH, window_of(config.get_text_config())
+    window = window_of(config.get_text_config())
     ends = eos_ids_of(module.generation_config, tokenizer.eos_token_id)
     largest = partial(largest_step, probed.module, vocabulary, window)
     loaded = LoadedModel(
@@ -102,19 +101,19 @@ def load(options: EngineOptions, progress: Progress = lambda _stage, _share: Non
         tokenizer=tokenizer,
         defaults=defaults_of(module.generation_config, options.reply_tokens),
         eos_ids=ends,
-        max_batch=batch,
+        max_batch=options.max_batch or DEFAULT_MAX_BATCH,
         vocabulary=vocabulary,
-        kv=kv_budget(
-            options.kv_bytes or _memory_for_kv(target, options.memory_share, largest),
+        kv=_budget(
+            options,
+            target,
             bytes_per_token=probed.bytes_per_token,
             window=window,
-            max_batch=batch,
-            page_size=page_size(target.type),
-            is_limit=options.kv_bytes is None,
+            page=page_size(target.type),
+            largest=largest,
         ),
         grammars=_grammars(tokenizer, vocabulary, ends),
         vision_config=vision_config,
-        working_bytes=_working_bytes(config, vocabulary, batch),
+        working_bytes=_working_bytes(config, vocabulary, options),
     )
     progress("ready", 1.0)
     return loaded
@@ -124,23 +123,21 @@ def before_weights(
     options: EngineOptions, progress: Progress = lambda _stage, _share: None
 ) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase, torch.device, torch.dtype]:
     """Return a model's configuration and tokenizer, and the device and dtype to run it. Raises ModelNotUsable."""
-    model, quantize = options.model, options.quantize
-    _quiet()
+    model = options.model
+    # transformers' progress bars would mix with ours, and what it warns about is refused here anyway.
+    untyped: Any = transformers_logging
+    untyped.set_verbosity_error()
+    untyped.disable_progress_bar()
     target = choose_device(options.device)
     if target.type == "cuda":
         torch.cuda.set_device(target)  # or else code that names no device would use the first one
         if missing := triton_trouble():
             log.warning("kernels for CUDA can't be compiled: %s. %s", *missing)
     precision = choose_dtype(options.dtype, target)
-    check_quantization(quantize, device=target.type, dtype=str(precision).removeprefix("torch."))
+    check_quantization(options.quantize, device=target.type, dtype=str(precision).removeprefix("torch."))
     progress("reading the configuration", 0.0)
     config = read_config(model)
-    if config.is_encoder_decoder:
-        check_translator(model, config, target, precision, quantize)
-    elif takes_images(config):
-        check_vision_model(model, config, target, precision, quantize)
-    else:
-        check_architecture(model, config, target, precision)
+    check_model(model, config, target, precision, options.quantize)
     progress("reading the tokenizer", 0.05)
     return config, read_tokenizer(model, config), target, precision
 
@@ -175,24 +172,39 @@ def eos_ids_of(generation: GenerationConfig, tokenizer_eos: int | None) -> froze
     return frozenset(one for one in (*ids, tokenizer_eos) if one is not None)
 
 
-def check_vision_model(
+def check_model(
     model: str, config: PreTrainedConfig, device: torch.device, dtype: torch.dtype, quantize: str
 ) -> None:
     """Refuse a model that is not served, or not with these options, before its weights are read.
 
     Raises ModelNotUsable.
     """
-    _check_plain_cpu(f"The model {model!r} takes images", device, quantize)
-    check_architecture(model, config.get_text_config(), device, dtype)
-    check_room(model, skeleton_of(model, config, dtype, AutoModelForImageTextToText), device)
-
-
-def _check_plain_cpu(what: str, device: torch.device, quantize: str) -> None:
-    """Raise ModelNotUsable for a device or quantization that only text models support."""
+    if config.is_encoder_decoder:
+        what = f"The model {model!r} is an encoder-decoder"
+        mapping: Any = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
+        if mapping.get(type(config), None) not in SERVED_TYPES:
+            raise ModelNotUsable(
+                f"{what} of the type {config.model_type}, which is not served. Marian, M2M100 with NLLB, and mBART are. "
+                f"{OTHER_ENGINE[0].upper() + OTHER_ENGINE[1:]}."
+            )
+    elif takes_images(config):
+        what = f"The model {model!r} takes images"
+    else:
+        check_architecture(model, config, device, dtype)
+        return
     if device.type != "cpu":
         raise ModelNotUsable(f"{what}; such models are served on CPUs only. Use --device cpu.")
     if quantize != "none":
         raise ModelNotUsable(f"{what}: --quantize is not offered for such models.")
+    if not config.is_encoder_decoder:
+        check_architecture(model, config.get_text_config(), device, dtype)
+    check_room(model, skeleton_of(model, config, dtype, _auto_class(config)), device)
+
+
+def _auto_class(config: PreTrainedConfig) -> Any:
+    if config.is_encoder_decoder:
+        return AutoModelForSeq2SeqLM
+    return AutoModelForImageTextToText if takes_images(config) else AutoModelForCausalLM
 
 
 def parted(
@@ -270,31 +282,29 @@ def _translator(
     options: EngineOptions, module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, device: torch.device
 ) -> LoadedModel:
     """Return an encoder-decoder that is ready to translate. Raises ModelNotUsable."""
-    batch = options.max_batch or DEFAULT_MAX_BATCH
     made, bytes_per_token = prepared_translator(module)
     generation = module.generation_config
     defaults = defaults_of(generation)
     most = generation.max_new_tokens or (generation.max_length or 0) - 1  # which counts the start token
-    known = translation_config(made, TranslationTokenizer(tokenizer, module.config, generation), generation)
-    whole_pages = -(-known.languages.source_tokens // TRANSLATION_PAGE) * TRANSLATION_PAGE
+    known = TranslationTokenizer(tokenizer, module.config, generation)
+    source_tokens = min(made.source_positions, known.source_tokens)
+    window = Source.of(source_tokens, TRANSLATION_PAGE).reserved + made.target_positions
     return LoadedModel(
         name=options.model,
         module=made,
         tokenizer=tokenizer,
         defaults=defaults if most < 1 else msgspec.structs.replace(defaults, max_new_tokens=most),
         eos_ids=eos_ids_of(generation, tokenizer.eos_token_id),
-        max_batch=batch,
+        max_batch=options.max_batch or DEFAULT_MAX_BATCH,
         vocabulary=made.vocabulary,
-        kv=kv_budget(
-            options.kv_bytes or _memory_for_kv(device, options.memory_share, lambda: None),
-            bytes_per_token=bytes_per_token,
-            window=whole_pages + known.target_tokens,
-            max_batch=batch,
-            page_size=TRANSLATION_PAGE,
-            is_limit=options.kv_bytes is None,
+        kv=_budget(options, device, bytes_per_token=bytes_per_token, window=window, page=TRANSLATION_PAGE),
+        working_bytes=_working_bytes(module.config, made.vocabulary, options),
+        translation_config=TranslationConfig(
+            Languages(known.sources, known.targets, source_tokens),
+            target_tokens=made.target_positions,
+            source_vocabulary=made.source_vocabulary,
+            forced_end=generation.forced_eos_token_id is not None,
         ),
-        working_bytes=_working_bytes(module.config, made.vocabulary, batch),
-        translation_config=known,
     )
 
 
@@ -325,28 +335,18 @@ def _make_ready(module: PreTrainedModel, vocabulary: int, quantize: str, progres
     return probed
 
 
-def _quiet() -> None:
-    """Silence transformers: its progress bars would mix with ours, and what it warns about is refused here anyway."""
-    untyped: Any = transformers_logging
-    untyped.set_verbosity_error()
-    untyped.disable_progress_bar()
-
-
 def _read_weights(
     model: str, config: PreTrainedConfig, dtype: torch.dtype, *, pickled: bool
 ) -> PreTrainedModel:
-    # The probe compares with transformers' "eager" attention.
-    untyped: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-    if takes_images(config):
-        untyped = AutoModelForImageTextToText
-    arguments = {"config": config, "dtype": dtype, "attn_implementation": "eager"}
     try:
-        module, report = untyped.from_pretrained(
+        module, report = _auto_class(config).from_pretrained(
             model,
+            config=config,
+            dtype=dtype,
+            attn_implementation="eager",  # the probe compares with it
             output_loading_info=True,
             trust_remote_code=False,
             use_safetensors=None if pickled else True,
-            **arguments,
         )
     except OSError as error:
         other = "" if pickled else f" If they are not safetensors: {SAFE_WEIGHTS}."
@@ -379,15 +379,34 @@ def _out_of_memory_reported(model: str, device: torch.device) -> Iterator[None]:
         raise ModelNotUsable(f"The model {model!r} does not fit into the memory of {device}.") from error
 
 
-def _memory_for_kv(device: torch.device, share: float, largest: Callable[[], object]) -> int | None:
-    # On CUDA the largest step is run, to measure what it needs besides keys and values. Elsewhere the share leaves room.
-    needed = peak_bytes(device, largest) if device.type == "cuda" else 0
-    free = available_bytes(device)
-    of_device = CUDA_KV_SHARE if device.type == "cuda" else CPU_KV_SHARE
-    return None if free is None else int(max(0, free - needed) * of_device * share)
+def _budget(
+    options: EngineOptions,
+    device: torch.device,
+    *,
+    bytes_per_token: int,
+    window: int | None,
+    page: int,
+    largest: Callable[[], object] = lambda: None,
+) -> KVBudget:
+    """Return the memory for keys and values. `largest`: computes the largest step. Raises ModelNotUsable."""
+    size = options.kv_bytes or None
+    if size is None:
+        # On CUDA the largest step is run, to measure what it needs besides keys and values. Elsewhere the share leaves room.
+        needed = peak_bytes(device, largest) if device.type == "cuda" else 0
+        free = available_bytes(device)
+        share = options.memory_share * (CUDA_KV_SHARE if device.type == "cuda" else CPU_KV_SHARE)
+        size = None if free is None else int(max(0, free - needed) * share)
+    return kv_budget(
+        size,
+        bytes_per_token=bytes_per_token,
+        window=window,
+        max_batch=options.max_batch or DEFAULT_MAX_BATCH,
+        page_size=page,
+        is_limit=options.kv_bytes is None,
+    )
 
 
-def _working_bytes(config: PreTrainedConfig, vocabulary: int, max_batch: int) -> int:
+def _working_bytes(config: PreTrainedConfig, vocabulary: int, options: EngineOptions) -> int:
     sizes: Any = config.get_text_config()
     hidden = getattr(sizes, "hidden_size", 0)
     inner = getattr(sizes, "intermediate_size", None) or 4 * hidden
@@ -395,8 +414,8 @@ def _working_bytes(config: PreTrainedConfig, vocabulary: int, max_batch: int) ->
         hidden=hidden,
         inner=max(inner) if isinstance(inner, list) else inner,  # one for each layer, in some families
         vocabulary=vocabulary,
-        tokens=min(LARGEST_STEP, window_of(sizes) or LARGEST_STEP),
-        max_batch=max_batch,
+        tokens=min(LARGEST_PREFILL, window_of(sizes) or LARGEST_PREFILL),
+        max_batch=options.max_batch or DEFAULT_MAX_BATCH,
     )
 
 
@@ -405,23 +424,6 @@ TRANSLATION_PAGE = 16
 
 SOURCE, TARGET = 21, 12
 """Tokens of the trial's source and target."""
-
-
-def check_translator(
-    model: str, config: PreTrainedConfig, device: torch.device, dtype: torch.dtype, quantize: str
-) -> None:
-    """Refuse an encoder-decoder that is not served, or not with these options, before its weights are read.
-
-    Raises ModelNotUsable.
-    """
-    mapping: Any = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
-    if mapping.get(type(config), None) not in SERVED_TYPES:
-        raise ModelNotUsable(
-            f"The model {model!r} is an encoder-decoder of the type {config.model_type}, which is not served. Marian, "
-            f"M2M100 with NLLB, and mBART are. {OTHER_ENGINE[0].upper() + OTHER_ENGINE[1:]}."
-        )
-    _check_plain_cpu(f"The model {model!r} is an encoder-decoder", device, quantize)
-    check_room(model, skeleton_of(model, config, dtype, AutoModelForSeq2SeqLM), device)
 
 
 def prepared_translator(module: PreTrainedModel) -> tuple[EncoderDecoder, int]:
@@ -442,30 +444,12 @@ def prepared_translator(module: PreTrainedModel) -> tuple[EncoderDecoder, int]:
             raise ModelNotUsable(
                 "The weights give different logits when computed by Midstream's kernels; try another --dtype."
             )
-    made.forbid(_bad_words(module.generation_config))
-    return made, bytes_per_token
-
-
-def translation_config(
-    module: EncoderDecoder, translation_tokenizer: TranslationTokenizer, generation: GenerationConfig
-) -> TranslationConfig:
-    """Return the facts about a translator: its languages and bounds in tokens."""
-    source_tokens = min(module.source_positions, translation_tokenizer.source_tokens)
-    return TranslationConfig(
-        Languages(translation_tokenizer.sources, translation_tokenizer.targets, source_tokens),
-        target_tokens=module.target_positions,
-        source_vocabulary=module.source_vocabulary,
-        forced_end=generation.forced_eos_token_id is not None,
-    )
-
-
-def _bad_words(generation: GenerationConfig) -> list[int]:
-    """Return the tokens that the model forbids. Raises ModelNotUsable for words of several tokens."""
-    given: list[list[int]] = [*(generation.bad_words_ids or [])]
-    given += [[token] for token in generation.suppress_tokens or []]
-    if any(len(word) != 1 for word in given):
+    generation = module.generation_config
+    words = [*(generation.bad_words_ids or []), *([token] for token in generation.suppress_tokens or [])]
+    if any(len(word) != 1 for word in words):
         raise ModelNotUsable("The model forbids words of several tokens, which is not supported.")
-    return [word[0] for word in given]
+    made.forbid([word[0] for word in words])
+    return made, bytes_per_token
 
 
 def _ids(module: EncoderDecoder) -> tuple[list[int], list[int]]:

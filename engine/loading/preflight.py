@@ -79,8 +79,10 @@ def check_options(options: EngineOptions) -> None:
     check_quantization(options.quantize, device="cpu" if kind == "auto" else kind, dtype=dtype)
     check_device(options.device)
     check_folder(options.model)
-    if not options.pickled_weights:
-        check_weights(options.model)
+    folder = Path(options.model)
+    is_pickled = any(folder.glob("*.bin")) and not any(folder.glob("*.safetensors"))
+    if is_pickled and not options.pickled_weights:  # reading pickled weights may run code
+        raise ModelNotUsable(f"The weights of {options.model!r} are not safetensors: {SAFE_WEIGHTS}.")
 
 
 def device_type(device: str) -> str:
@@ -102,9 +104,10 @@ def check_device(device: str) -> None:
 def check_folder(model: str) -> None:
     """Raise ModelNotUsable if a model is named by a folder that is missing or holds no model."""
     folder = Path(model)
-    if looks_like_a_folder(model) and not folder.is_dir():
-        raise ModelNotUsable(f"The folder {model!r} does not exist.")
     if not folder.is_dir():
+        # The hub has no such names.
+        if model.startswith((".", "/", "~")) or model.count("/") > 1:
+            raise ModelNotUsable(f"The folder {model!r} does not exist.")
         return
     config = folder / "config.json"
     if not config.is_file():
@@ -113,18 +116,6 @@ def check_folder(model: str) -> None:
         json.loads(config.read_bytes())
     except (OSError, ValueError) as error:
         raise ModelNotUsable(f"The file config.json in {model!r} can't be read.") from error
-
-
-def check_weights(model: str) -> None:
-    """Raise ModelNotUsable if the weights in a folder are pickled, since reading those may run code."""
-    folder = Path(model)
-    if any(folder.glob("*.bin")) and not any(folder.glob("*.safetensors")):
-        raise ModelNotUsable(f"The weights of {model!r} are not safetensors: {SAFE_WEIGHTS}.")
-
-
-def looks_like_a_folder(model: str) -> bool:
-    """Whether a name can only be a folder's, since the hub has no such names. Pure."""
-    return model.startswith((".", "/", "~")) or model.count("/") > 1
 
 
 @cache

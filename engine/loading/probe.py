@@ -27,7 +27,7 @@ from engine.model import fused_decoder as attention
 from engine.model.attention import AttentionNotSupported
 from engine.model.devices import available_bytes, is_out_of_memory
 from engine.model.fused_decoder import FusedDecoder, fused_decoder
-from engine.step_layout import Span
+from engine.step_layout import LARGEST_PREFILL, Span
 
 SERVED_LAYERS = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
 
@@ -35,9 +35,6 @@ LENGTH = 32
 """Tokens of the trial: two chunks of a prompt and three decode steps, alongside another reply."""
 
 PAGE = 8
-
-LARGEST_STEP = 4096
-"""The most tokens of prompts that a step computes (`engine.scheduling.scheduler`)."""
 
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.2}
 """How far logits may be off, relative to their norm. A wrong position or a missing key puts them off by about 1."""
@@ -185,7 +182,7 @@ def probe(module: PreTrainedModel, vocabulary: int) -> Probed:
 
 def largest_step(module: PreTrainedModel | FusedDecoder, vocabulary: int, window: int | None) -> Tensor:
     """Compute the largest prompt chunk that a step may have, in a cache of its own. Returns (1, vocabulary)."""
-    tokens = min(LARGEST_STEP, window or LARGEST_STEP)
+    tokens = min(LARGEST_PREFILL, window or LARGEST_PREFILL)
     runner = Runner(module, pages=1, page_size=tokens)
     ids = [place % vocabulary for place in range(tokens)]
     return runner.run([Span(0, 0, ids, samples=True, pages=(0,))])

@@ -71,7 +71,10 @@ class TranslationTokenizer:
         self.source_tokens: int = getattr(
             config, "max_position_embeddings", 0
         )  # T5, which the engine refuses, has none
-        self.sources, self.targets = self._languages()
+        source, target = self._tokenizer_language("source_lang"), self._tokenizer_language("target_lang")
+        named = [target, *(marker.strip("<>") for marker in self._markers())]
+        self.sources = tuple(self._codes or filter(None, [source]))
+        self.targets = tuple(self._codes or dict.fromkeys(filter(None, named)))
 
     def source(self, text: str, source: str, target: str, *, unfinished: bool = False) -> list[int]:
         """Return the token ids of a text that is to be translated. Raises PromptRejected.
@@ -99,30 +102,19 @@ class TranslationTokenizer:
             self._tokenizer.tgt_lang = target
         elif self._forced is not None:
             first.append(self._forced)
-        tokens = self._spelled(prefix.rstrip())
+        tokens: list[int] = []
+        if prefix := prefix.rstrip():
+            tokens = self._tokenizer(text_target=prefix, split_special_tokens=True, add_special_tokens=False)[
+                "input_ids"
+            ]
         return first + tokens, len(tokens)
 
     def count(self, text: str) -> int:
         """Return how many tokens a piece of text has by itself, without control tokens."""
         return len(self._tokenizer(text, split_special_tokens=True, add_special_tokens=False)["input_ids"])
 
-    def _spelled(self, prefix: str) -> list[int]:
-        if not prefix:
-            return []
-        made: list[int] = self._tokenizer(
-            text_target=prefix, split_special_tokens=True, add_special_tokens=False
-        )["input_ids"]
-        return made
-
     def _target(self, language: str) -> str:
         return _one_of(language, self.targets, "target", self._tokenizer_language("target_lang"))
-
-    def _languages(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        if self._codes:
-            return tuple(self._codes), tuple(self._codes)
-        source, target = self._tokenizer_language("source_lang"), self._tokenizer_language("target_lang")
-        named = [marker.strip("<>") for marker in self._markers()]
-        return _some(source), tuple(dict.fromkeys((*_some(target), *named)))
 
     def _tokenizer_language(self, name: str) -> str:
         return getattr(self._tokenizer, name, None) or ""
@@ -139,10 +131,6 @@ def _codes(tokenizer: Any) -> dict[str, int]:
         return dict(known)
     special = {id_: token.content for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
     return {name: id_ for id_, name in special.items() if _CODE.fullmatch(name)}
-
-
-def _some(code: str) -> tuple[str, ...]:
-    return (code,) if code else ()
 
 
 def _one_of(language: str, known: tuple[str, ...], field: str, otherwise: str) -> str:

@@ -27,7 +27,8 @@ DTYPES = {
 
 def choose_device(name: str | None) -> torch.device:
     """Return the device asked for, else the best one here: CUDA, then CPU. Raises ModelNotUsable."""
-    found = _available()
+    cuda = [torch.device("cuda", torch.cuda.current_device())] if torch.cuda.is_available() else []
+    found = [*cuda, torch.device("cpu")]
     if name in AUTO:
         return found[0]
     try:
@@ -46,7 +47,10 @@ def choose_device(name: str | None) -> torch.device:
 def choose_dtype(name: str | None, device: torch.device) -> torch.dtype:
     """Return the dtype asked for, else the fastest one for `device`. Raises ModelNotUsable."""
     if name in AUTO:
-        return _fastest(device)
+        if device.type == "cuda":
+            return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+        fast = platform.system() == "Linux" and has_fast_bf16(kernel_text("/proc/cpuinfo"))
+        return torch.bfloat16 if fast else torch.float32
     try:
         return DTYPES[name or ""]
     except KeyError as error:
@@ -87,15 +91,3 @@ def sent(host: Tensor, device: torch.device) -> Tensor:
 def has_fast_bf16(cpuinfo: str) -> bool:
     """Whether the CPU of a `/proc/cpuinfo` multiplies bf16 natively. Without that, bf16 is slower than fp32."""
     return FAST_BF16.search(cpuinfo) is not None
-
-
-def _available() -> list[torch.device]:
-    cuda = [torch.device("cuda", torch.cuda.current_device())] if torch.cuda.is_available() else []
-    return [*cuda, torch.device("cpu")]
-
-
-def _fastest(device: torch.device) -> torch.dtype:
-    if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
-    fast = platform.system() == "Linux" and has_fast_bf16(kernel_text("/proc/cpuinfo"))
-    return torch.bfloat16 if fast else torch.float32

@@ -172,8 +172,7 @@ class RotaryTable:
     def __init__(self, rotary: Any) -> None:
         """Take a rotary embedding of one of `FIXED_ROTARIES`."""
         self._rotary = rotary
-        self._cosine: Tensor | None = None
-        self._sine: Tensor | None = None
+        self._tables: tuple[Tensor, Tensor] | None = None
 
     def at(self, positions: Tensor, extent: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return cosines and signed sines, each (rows, 1, size), of positions below `extent`.
@@ -185,18 +184,15 @@ class RotaryTable:
 
     def tables(self, extent: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return all cosines and signed sines, each (positions, size) with `extent` positions or more."""
-        if self._cosine is None or self._sine is None or len(self._cosine) < extent:
-            self._cosine, self._sine = self._computed(extent, device, dtype)
-        return self._cosine, self._sine
-
-    def _computed(self, extent: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        count = _FIRST_POSITIONS
-        while count < extent:
-            count *= 2
-        like = torch.empty((), dtype=dtype, device=device)
-        cosine, sine = self._rotary(like, torch.arange(count, device=device).unsqueeze(0))
-        half = sine.shape[-1] // 2
-        return cosine[0].contiguous(), torch.cat((-sine[0, :, :half], sine[0, :, half:]), dim=-1)
+        if self._tables is None or len(self._tables[0]) < extent:
+            count = _FIRST_POSITIONS
+            while count < extent:
+                count *= 2
+            like = torch.empty((), dtype=dtype, device=device)
+            cosine, sine = self._rotary(like, torch.arange(count, device=device).unsqueeze(0))
+            first, second = sine[0].chunk(2, dim=-1)
+            self._tables = cosine[0].contiguous(), torch.cat((-first, second), dim=-1)
+        return self._tables
 
 
 FUSED_TYPES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
@@ -244,20 +240,20 @@ class FusedLayer(nn.Module):
         """Take states, (rows, hidden), through the layer."""
         rows = len(states)
         projected = self.qkv(self.before_attention(states)).view(rows, -1, self.size)
-        both = self._normed(projected[:, : self.heads + self.kv_heads])
-        queries, layer = step.rotate_and_store(self._number, both, projected[:, both.shape[1] :])
-        mixed = step.paged.backend.attend(queries, layer, step.paged.step, self.terms)
+        both, values = projected.split_with_sizes([self.heads + self.kv_heads, self.kv_heads], dim=1)
+        if self.query_norm is not None and self.key_norm is not None:
+            queries, keys = both.split_with_sizes([self.heads, self.kv_heads], dim=1)
+            both = torch.cat((self.query_norm(queries), self.key_norm(keys)), dim=1)
+        # Rotation: RoFormer, Su et al. 2021.
+        turned = torch.addcmul(both * step.cosine, both.roll(self.size // 2, -1), step.sine)
+        queries, keys = turned.split_with_sizes([self.heads, self.kv_heads], dim=1)
+        layer = step.cache.layer(self._number, keys, values)
+        step.backend.store(layer, step.layout, keys, values)
+        mixed = step.backend.attend(queries, layer, step.layout, self.terms)
         states = states + self.output(mixed.reshape(rows, -1))
         gate, up = self.gate_up(self.before_mlp(states)).chunk(2, dim=-1)
         made: Tensor = states + self.down(self._activation(gate) * up)
         return made
-
-    def _normed(self, heads: Tensor) -> Tensor:
-        if self.query_norm is None or self.key_norm is None:
-            return heads
-        return torch.cat(
-            (self.query_norm(heads[:, : self.heads]), self.key_norm(heads[:, self.heads :])), dim=1
-        )
 
 
 class FusedDecoder(nn.Module):
@@ -309,7 +305,7 @@ class FusedDecoder(nn.Module):
             assert input_ids is not None  # noqa: S101 - one of both is given
             states = self.embedding(input_ids[0])
         angles = self.rotary.at(position_ids[0], paged.step.extent, self.dtype)
-        step = _Step(paged, past_key_values, *angles)
+        step = _Step(*paged, past_key_values, *angles)
         for layer in self.layers:
             states = layer(states, step)
         kept = states if isinstance(logits_to_keep, int) else states[logits_to_keep]
@@ -319,21 +315,11 @@ class FusedDecoder(nn.Module):
 class _Step(NamedTuple):
     """What all layers share in one step. `cosine` and `sine`: (rows, 1, size)."""
 
-    paged: Paged
+    layout: StepLayout
+    backend: Backend
     cache: PagedCache
     cosine: Tensor
     sine: Tensor
-
-    def rotate_and_store(self, number: int, both: Tensor, values: Tensor) -> tuple[Tensor, LayerPages]:
-        """Rotate queries and keys, (rows, heads + KV heads, size), by their positions; store keys and values in a layer.
-
-        Returns the queries, (rows, heads, size), and the layer. Rotation: RoFormer, Su et al. 2021.
-        """
-        heads = both.shape[1] - values.shape[1]
-        layer = self.cache.layer(number, both[:, heads:], values)
-        turned = torch.addcmul(both * self.cosine, both.roll(both.shape[-1] // 2, -1), self.sine)
-        self.paged.backend.store(layer, self.paged.step, turned[:, heads:], values)
-        return turned[:, :heads], layer
 
 
 def fused_decoder(module: PreTrainedModel) -> FusedDecoder | None:

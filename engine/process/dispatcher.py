@@ -99,7 +99,9 @@ class StepLoop:
             self._send(StepOutputs(tuple(outputs), self._core.made_at))
         self._core.give_back()
         if self._idle_s() == 0.0 and self._core.gives_back_in_s != 0.0:
-            self._send_statistics()
+            self._last_statistics = self._statistics()
+            self._sent_at = self._clock()
+            self._send(self._used(self._last_statistics))
 
     def _hand_over(self, work: Work) -> None:
         for request in work.prepared:
@@ -122,11 +124,6 @@ class StepLoop:
         """Return how long to wait for work; None: until some comes."""
         waits = [seconds for seconds in (self._idle_s(), self._core.gives_back_in_s) if seconds is not None]
         return min(waits, default=None)
-
-    def _send_statistics(self) -> None:
-        self._last_statistics = self._statistics()
-        self._sent_at = self._clock()
-        self._send(self._used(self._last_statistics))
 
     def _statistics(self) -> EngineStatistics:
         counted = self._core.statistics()
@@ -351,33 +348,33 @@ class RequestBuilder:
 
     def job(self, request: Request | CountRequest) -> BuildPrompt:
         """Return the job for a request or a count."""
-        job = BuildPrompt(request.messages, self._context_tokens, spec=request.spec)
-        if isinstance(request, CountRequest):
-            return msgspec.structs.replace(job, counts=True)
-        return msgspec.structs.replace(job, shares_system=request.shares_system)
+        return BuildPrompt(
+            request.messages,
+            self._context_tokens,
+            request.spec,
+            counts=isinstance(request, CountRequest),
+            shares_system=isinstance(request, Request) and request.shares_system,
+        )
 
     def prepared(self, request: Request, made: Answer) -> PreparedRequest | Finished:
         """Return the prepared request, or its end if there is no prompt."""
         if not isinstance(made, BuiltPrompt) or made.prompt is None:
             is_of_spec = isinstance(made, Rejected) and made.field
-            return _refused(
-                request, self._why(made), ErrorCode.BAD_PARAMS if is_of_spec else ErrorCode.INTERNAL
-            )
+            code = ErrorCode.BAD_PARAMS if is_of_spec else ErrorCode.INTERNAL
+            why = self._why(made)
+            return Finished(request.request_id, FinishReason.ERROR, 0, 0, 0, error=why, error_code=code)
         prompt = made.prompt
-        sampling = resolve_sampling(request.params, self._defaults)
         images = {image.digest: image for message in request.messages for image in message.images}
         beginning = ReplyPrefix(prompt.opened, prompt.token_ids[len(prompt.token_ids) - prompt.continued :])
-        reply = self._replies.begin(request, beginning)
         return PreparedRequest(
             request.request_id,
             prompt.token_ids,
-            sampling,
-            reply,
+            resolve_sampling(request.params, self._defaults),
+            self._replies.begin(request, beginning),
             cache_salt=request.cache_salt,
             client=request.client,
             priority=request.priority,
             shared_tokens=made.shared_tokens,
-            logprobs=reply.logprobs,
             grammar=made.grammar,
             source=prompt.source,
             shown=[PlacedImage(images[digest], starts) for digest, starts in prompt.shown],
@@ -417,10 +414,6 @@ TRIAL_PAUSE_S = 0.05
 POSTPONED_COST = 4_000
 """The cost of each further attempt while a prompt's grammar is being compiled."""
 STATISTICS_EVERY_S = 1.0
-
-
-def _refused(request: Request, why: str, code: ErrorCode) -> Finished:
-    return Finished(request.request_id, FinishReason.ERROR, 0, 0, 0, error=why, error_code=code)
 
 
 def _cost(item: PromptRequest) -> int:

@@ -339,7 +339,9 @@ class ControlTokens:
         self.id_of = {name: id_ for id_, name in tokens.items()}
         self._unknown_name = next((name for id_, name in tokens.items() if id_ == self._unknown), "")
         names = sorted(tokens.values(), key=len, reverse=True)
-        words, attributes = _words_of(template)
+        tree = parsed_template(template)
+        words = {node.value for node in tree.find_all(jinja2.nodes.Const) if isinstance(node.value, str)}
+        attributes = {node.attr for node in tree.find_all(jinja2.nodes.Getattr)}
         self._names = _any_of(names)
         readable = {
             word for word in words if word.strip() and (word in self.id_of or not self._names.search(word))
@@ -489,10 +491,3 @@ def parsed_template(template: str) -> jinja2.nodes.Template:
         return environment.parse(_GENERATION.sub("", template))
     except jinja2.TemplateSyntaxError:
         return environment.parse("")
-
-
-def _words_of(template: str) -> tuple[set[str], set[str]]:
-    """Return the strings of a template, which it may look for in texts, and the names of attributes."""
-    tree = parsed_template(template)
-    strings = {node.value for node in tree.find_all(jinja2.nodes.Const) if isinstance(node.value, str)}
-    return strings, {node.attr for node in tree.find_all(jinja2.nodes.Getattr)}

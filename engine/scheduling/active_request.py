@@ -26,7 +26,6 @@ from engine.text.reply_text import (
     Call,
     Piece,
     PreparedRequest,
-    ScoredToken,
     Thought,
     request_error,
     sampling_error,
@@ -64,7 +63,7 @@ class ActiveRequest:
     @property
     def waits(self) -> bool:
         """Whether its next token can be chosen only when the host knows the last one."""
-        return self.prepared.logprobs is not None or self.sampler_state.guide is not None
+        return self.prepared.reply.logprobs is not None or self.sampler_state.guide is not None
 
     @property
     def is_long_enough(self) -> bool:
@@ -115,11 +114,6 @@ class ActiveRequest:
         done, tokens = self.request.computed, self.request.prompt_tokens
         return [Prefilling(self.prepared.request_id, done / tokens)] if done < tokens else []
 
-    def score(self, scored: ScoredToken) -> None:
-        """Take a token's score, which is output with the token's text."""
-        if self.prepared.logprobs is not None:
-            self.prepared.logprobs.score(scored)
-
     def outputs_of(self, pieces: Iterable[Piece]) -> list[Output]:
         """Return pieces of the reply as outputs. The first one carries the number of unsent tokens."""
         return [self._output(piece) for piece in pieces]
@@ -128,8 +122,8 @@ class ActiveRequest:
         request_id, tokens, self.unsent = self.prepared.request_id, self.unsent, 0
         match piece:
             case str():
-                logprobs = self.prepared.logprobs.leave(piece) if self.prepared.logprobs is not None else ()
-                return Chunk(request_id, piece, tokens, logprobs)
+                logprobs = self.prepared.reply.logprobs
+                return Chunk(request_id, piece, tokens, () if logprobs is None else logprobs.leave(piece))
             case Thought():
                 return Reasoning(request_id, piece.text, tokens)
             case Call():
@@ -154,12 +148,12 @@ class ActiveRequest:
         )
 
 
-def scheduled_request(request: PreparedRequest, model: LoadedModel) -> ScheduledRequest:
+def scheduled_request(request: PreparedRequest, model: LoadedModel, room: int) -> ScheduledRequest:
     """Return a request as the scheduler sees it. The source of a translation fills whole pages before its target."""
     source = Source.of(len(request.source), model.kv.page_size) if request.source else None
     before = [] if source is None else [*request.source, *[0] * (source.reserved - source.length)]
     tokens = model.vision_config.tiling.tokens if model.vision_config is not None else 0
-    most = min(room_for(request, model), len(before) + len(request.prompt) + request.sampling.max_new_tokens)
+    most = min(room, len(before) + len(request.prompt) + request.sampling.max_new_tokens)
     return ScheduledRequest(
         request.request_id,
         [*before, *keyed(request.prompt, request.shown, tokens)],
@@ -168,9 +162,8 @@ def scheduled_request(request: PreparedRequest, model: LoadedModel) -> Scheduled
         priority=request.priority,
         shared_tokens=request.shared_tokens,
         images_end=max((one.stop(tokens) for one in request.shown), default=0),
-        most=None
-        if request.grammar
-        else most,  # whether a grammar is complete shows only after its last token
+        # Whether a grammar is complete shows only after its last token.
+        most=None if request.grammar else most,
         source=source,
     )
 

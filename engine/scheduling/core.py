@@ -22,14 +22,13 @@ from weakref import WeakValueDictionary
 import torch
 
 from engine.execution.executor import (
-    Deferred,
     Executor,
     LaunchedStep,
     LoadedModel,
     Outcome,
     OutOfMemory,
 )
-from engine.execution.guide import SpanFailure
+from engine.execution.guide import Deferred, SpanFailure
 from engine.execution.sampler import SamplerState
 from engine.fair_queue import FairQueue
 from engine.kv_cache import PagePool
@@ -124,7 +123,8 @@ class EngineCore:
         """
         if request.request_id in self._active:
             raise DuplicateRequest(f"a request with the id {request.request_id!r} is still being served")
-        own, room = scheduled_request(request, self._model), room_for(request, self._model)
+        room = room_for(request, self._model)
+        own = scheduled_request(request, self._model, room)
         guide = self._executor.guide(request.grammar, request.sampling) if request.grammar else None
         active = ActiveRequest(request, own, SamplerState.of(request.sampling, guide), room)
         if (refused := refusal(active, self._model)) is not None:
@@ -304,7 +304,10 @@ class EngineCore:
         self._executor.look_ahead()
         if not self._executor.feeds:
             outputs += self._emit_texts()
-        self._observe(flight)
+        plan, now = flight.plan, self._clock()
+        seconds, self._done_at = now - max(flight.began, self._done_at), now
+        self._step_seconds += seconds
+        self._pace.observe(prefill_tokens=plan.prefill_tokens, decoding=bool(plan.decodes), seconds=seconds)
         return outputs
 
     def _give_up(self, flight: _LaunchedPlan) -> None:
@@ -375,8 +378,8 @@ class EngineCore:
         self._counts["generated_tokens"] += 1
         if self._ends_with(active, token):
             return self._end(RequestEnd(active, FinishReason.STOP))
-        if isinstance(outcome, ScoredToken):
-            active.score(outcome)
+        if isinstance(outcome, ScoredToken) and active.prepared.reply.logprobs is not None:
+            active.prepared.reply.logprobs.score(outcome)
         if guide is not None:
             self._executor.advance(guide, token)
         elif active.is_long_enough:
@@ -435,13 +438,6 @@ class EngineCore:
             self._scheduler.remove(active.request, keep=keep)
         except Exception:  # its pages are released all the same, and a later turn only has more to compute
             log.exception("what request %s computed could not be kept", active.prepared.named)
-
-    def _observe(self, flight: _LaunchedPlan) -> None:
-        """Learn from the time that a step took, since its launch or since the step before was done."""
-        plan, now = flight.plan, self._clock()
-        seconds, self._done_at = now - max(flight.began, self._done_at), now
-        self._step_seconds += seconds
-        self._pace.observe(prefill_tokens=plan.prefill_tokens, decoding=bool(plan.decodes), seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True)

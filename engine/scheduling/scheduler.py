@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from engine.fair_queue import Running, WaitingQueue
 from engine.kv_cache import NOTHING, SHARED_SALT, SHORTEST, BlockTable, Match, PagePool, PrefixCache
-from engine.step_layout import Source
+from engine.step_layout import LARGEST_PREFILL, Source
 
 
 class Scheduler:
@@ -427,7 +427,6 @@ class ScheduledRequest:
 
 FIRST_BUDGET = 128
 SMALLEST_BUDGET = 16
-LARGEST_BUDGET = 4096
 
 LEAST_SHARE = 0.25
 """The least share of the target that is left to prompts, however long the running replies alone take."""
@@ -490,7 +489,7 @@ class PrefillBudget:
     def _budget(self, left_s: float) -> int:
         if not self._steps.token_s:
             return FIRST_BUDGET
-        affordable = int(min(left_s / self._steps.token_s, LARGEST_BUDGET))
+        affordable = int(min(left_s / self._steps.token_s, LARGEST_PREFILL))
         least = max(SMALLEST_BUDGET, self._last_good // OF_THE_LAST_GOOD)
         return max(least, min(affordable, 2 * self._largest_seen))
 
@@ -505,7 +504,7 @@ class PrefillBudget:
     def observe(self, *, prefill_tokens: int, decoding: bool, seconds: float) -> None:
         """Learn from a step that took `seconds`. `decoding`: whether running replies took part."""
         if prefill_tokens >= self.budget // 2 and seconds <= self.target_s:
-            self._last_good = min(prefill_tokens, LARGEST_BUDGET)
+            self._last_good = min(prefill_tokens, LARGEST_PREFILL)
         self._steps.learn(seconds, decoding=decoding or not prefill_tokens, tokens=prefill_tokens)
         self._largest_seen = max(self._largest_seen, prefill_tokens)
         if prefill_tokens >= FULL_ROWS // 2:

@@ -95,17 +95,12 @@ class Vocabulary:
         if piece is None:
             return Spelled(self._tokenizer.convert_ids_to_tokens(token_id) or "", None)
         raw = bytes_of(piece) if self.is_byte_level else self.byte(token_id) or self._added(token_id)
-        return Spelled(readable(raw), raw)
+        return Spelled(raw.decode(errors="backslashreplace"), raw)
 
     def _added(self, token_id: int) -> bytes:
         """Return the bytes that a token adds when repeated, since tokenizers may strip a space from a text's front."""
         once = self.decode([token_id])
         return self.decode([token_id, token_id])[len(once) :].encode()
-
-
-def readable(raw: bytes) -> str:
-    """Return a token's bytes as text, with invalid ones escaped."""
-    return raw.decode(errors="backslashreplace")
 
 
 @cache
@@ -153,10 +148,6 @@ class Detokenizer(Protocol):
         """Whether the last token ends within a character."""
         ...
 
-    def spell(self, token_id: int) -> Spelled:
-        """Return the text and the bytes of a single token."""
-        ...
-
 
 def detokenizer_of(vocabulary: Vocabulary) -> Detokenizer:
     """Return a new detokenizer."""
@@ -171,7 +162,6 @@ class ByteLevelDetokenizer:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self.spell = vocabulary.spell
 
     def push(self, token_id: int) -> str:
         """See `Detokenizer`."""
@@ -201,7 +191,6 @@ class WindowedDetokenizer:
         self._before: list[int] = []
         self._pending: list[int] = []
         self._bytes = _ByteRun()
-        self.spell = vocabulary.spell
 
     def push(self, token_id: int) -> str:
         """See `Detokenizer`."""

@@ -20,14 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 import regex
 
-from engine.grammar import (
-    HERMES_FORM,
-    LLAMA_FORM,
-    MISTRAL_LIST_FORM,
-    MISTRAL_NAMED_FORM,
-    CallForm,
-    ThoughtForm,
-)
+from engine.grammar import CallForm, ThoughtForm
 from engine.messages import Tool
 from engine.text.reply_text import Call
 
@@ -168,29 +161,26 @@ def templates_text(tokenizer: Any) -> str:
 def family_format(template: str, tokens: Collection[str]) -> ReplyFormat | None:
     """Return a model's format by its chat template and the names of its added tokens; None if no family fits."""
     calling, thinking = _calling(template, tokens), _thinking(template, tokens)
-    if calling is None and thinking is None:
-        return None
-    names: list[str] = []
-    regions: list[Region] = []
-    markers: list[str] = []
-    opened: Pattern | None = None
+    calls = None
     if calling is not None:
-        names.append(f"calls as {calling.name}")
-    if thinking is not None:
-        names.append(f"reasoning in {thinking.opening}")
-        opening, closing = regex.escape(thinking.opening), regex.escape(thinking.closing)
-        regions.append(Region(Kind.THOUGHT, _delimiter(_BLANKS + opening), _delimiter(closing), Where.START))
-        markers += [thinking.opening, thinking.closing]
-        opened = regex.compile(rf"{opening}\s*\Z")
-    if calling is not None:
-        regions += calling.regions
-        markers += calling.markers
+        calls = ReplyFormat(
+            f"calls as {calling.name}", calling.regions, calling.markers, call_form=calling.form
+        )
+    if thinking is None:
+        return calls
+    opening, closing = regex.escape(thinking.opening), regex.escape(thinking.closing)
+    region = Region(Kind.THOUGHT, _delimiter(_BLANKS + opening), _delimiter(closing), Where.START)
+    name, regions, markers = (
+        f"reasoning in {thinking.opening}",
+        (region,),
+        (thinking.opening, thinking.closing),
+    )
     return ReplyFormat(
-        ", ".join(names),
-        tuple(regions),
-        markers=tuple(markers),
-        opened=opened,
-        call_form=None if calling is None else calling.form,
+        name if calls is None else f"{calls.name}, {name}",
+        regions if calls is None else (*regions, *calls.regions),
+        markers if calls is None else (*markers, *calls.markers),
+        opened=regex.compile(rf"{opening}\s*\Z"),
+        call_form=None if calls is None else calls.call_form,
         thought_form=thinking,
     )
 
@@ -244,15 +234,11 @@ LONGEST_NAME = 256
 """The most characters of a tool's name."""
 
 
-def json_calls(*keys: str) -> Read:
-    """Return a function that reads calls in JSON: an object, or a list of them. `keys`: possible keys of the arguments.
+def _read_json(found: CallRegion, _tools: Sequence[Tool], keys: Sequence[str]) -> tuple[Call, ...]:
+    """Read calls in JSON: an object, or a list of them. `keys`: possible keys of the arguments.
 
     If the opening of the region names the call, the object is its arguments.
     """
-    return partial(_read_json, keys=keys)
-
-
-def _read_json(found: CallRegion, _tools: Sequence[Tool], keys: Sequence[str]) -> tuple[Call, ...]:
     inside = found.inside.strip()
     if found.name is not None:
         return (call(found.name, inside),)
@@ -300,7 +286,8 @@ _RAW_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
 _OBJECT = msgspec.json.Decoder(dict[str, object])
 _NAME = msgspec.json.Decoder(str)
-_LLAMA_CALLS = json_calls("parameters", "arguments")
+_JSON_CALLS = partial(_read_json, keys=("arguments", "parameters"))
+_LLAMA_CALLS = partial(_read_json, keys=("parameters", "arguments"))
 _LLAMA_KEYS = '"(?:name|type|function|parameters|arguments)"'
 OTHER_CALLS = ("<function=", "tool▁calls▁begin", "<|tool_calls_section_begin|>", "<arg_key>")
 """Templates with these marks write calls in other ways, even if they have marks of the families, too."""
@@ -311,13 +298,13 @@ HERMES = Family(
             Kind.CALLS,
             _delimiter(rf"<tool_call>{_BLANKS}(?P<value>\{{)"),
             _delimiter(rf"{_BLANKS}</tool_call>"),
-            read=json_calls("arguments", "parameters"),
+            read=_JSON_CALLS,
             is_json=True,
         ),
     ),
     markers=("<tool_call>", "</tool_call>"),
     known_by=("<tool_call>", "</tool_call>"),
-    form=HERMES_FORM,
+    form=CallForm(),
 )
 """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`"""
 LLAMA = Family(
@@ -348,7 +335,7 @@ LLAMA = Family(
     ),
     markers=("<|python_tag|>",),
     known_by=("<|python_tag|>", "parameters", "tool_calls"),
-    form=LLAMA_FORM,
+    form=CallForm("<|python_tag|>", "", arguments_key="parameters", between=";", bare=True),
 )
 """`<|python_tag|>{"name": …, "parameters": {…}}`, or such an object as the whole reply; `;` separates several."""
 MISTRAL = Family(
@@ -360,16 +347,20 @@ MISTRAL = Family(
                 rf"\[TOOL_CALLS\]{_BLANKS}(?:(?P<value>\[)(?=[\s\{{])|(?P<name>[\w.-]{{1,128}})"
                 rf"(?:\[CALL_ID\]\w{{1,64}})?\[ARGS\]{_BLANKS}(?P<value>\{{))"
             ),
-            read=json_calls("arguments", "parameters"),
+            read=_JSON_CALLS,
             is_json=True,
         ),
     ),
     markers=("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"),
     known_by=("[TOOL_CALLS]",),
-    form=MISTRAL_LIST_FORM,
+    form=CallForm("[TOOL_CALLS]", "", as_list=True),
 )
 """`[TOOL_CALLS][{"name": …, "arguments": {…}}, …]`, or `[TOOL_CALLS]name[ARGS]{…}` for each call."""
-MISTRAL_NAMED = replace(MISTRAL, form=MISTRAL_NAMED_FORM, spelled=("[TOOL_CALLS]", "[ARGS]"))
+MISTRAL_NAMED = replace(
+    MISTRAL,
+    form=CallForm("[TOOL_CALLS]", "", name_end="[ARGS]", id_mark="[CALL_ID]"),
+    spelled=("[TOOL_CALLS]", "[ARGS]"),
+)
 """Both forms are read. The template decides which is written, since tokenizers of models that write lists have `[ARGS]`, too."""
 CALLING = (HERMES, MISTRAL_NAMED, MISTRAL, LLAMA)
 """The families, in the order in which they are tried."""
@@ -388,7 +379,10 @@ def response_format(template: Template, special_tokens: Collection[str]) -> Repl
     )
 
     loaded = load_response_template(template)
-    named = _delimiters(template["fields"])
+    opened = [field for field in template["fields"].values() if "open" in field or "open_pattern" in field]
+    delimiters = [{key: field.get(key) for key in _DELIMITERS} for field in opened]
+    named = json.dumps(delimiters, ensure_ascii=False).replace("\\", "")
+    outside = Kind.NOTHING if loaded.implicit is None else _KINDS.get(loaded.implicit, Kind.TEXT)
     return ReplyFormat(
         "the tokenizer's response template",
         tuple(
@@ -397,7 +391,7 @@ def response_format(template: Template, special_tokens: Collection[str]) -> Repl
             if field.open_re is not None or field.close_re is not None
         ),
         markers=tuple(token for token in special_tokens if token in named),
-        outside=Kind.NOTHING if loaded.implicit is None else _outside(loaded.implicit),
+        outside=Kind.TEXT if outside is Kind.CALLS else outside,
         anchor=loaded.start_anchor_re,
         call_form=_call_form(template),
         thought_form=_thought_form(template["fields"]),
@@ -459,44 +453,22 @@ def _literal(field: Template, side: str) -> str | None:
     return mark if regex.fullmatch(pattern, mark) else None
 
 
-def _delimiters(fields: Template) -> str:
-    """Return the delimiters of all regions as one text, without the mark that ends the whole message."""
-    opened = [field for field in fields.values() if "open" in field or "open_pattern" in field]
-    delimiters = [{key: field.get(key) for key in _DELIMITERS} for field in opened]
-    return json.dumps(delimiters, ensure_ascii=False).replace("\\", "")
-
-
-def _outside(implicit: str) -> Kind:
-    kind = _KINDS.get(implicit, Kind.TEXT)
-    return Kind.TEXT if kind is Kind.CALLS else kind
-
-
 def _region(field: ResponseTemplateField, template: Template) -> Region:
-    close = _delimiter_of_field(
-        field.close_re, field.close_literals, can_extend=field.close_literal_can_extend
-    )
-    opening = _delimiter_of_field(
-        field.open_re, field.open_literals, can_extend=field.open_literal_can_extend
-    )
-    if opening is None:
+    close_grows = field.close_literals is None or field.close_literal_can_extend
+    close = None if field.close_re is None else Delimiter(field.close_re, grows=close_grows)
+    if field.open_re is None:
         assert close is not None  # noqa: S101 - it has one or the other
         return Region(Kind.NOTHING, close)
     kind = _KINDS.get(field.name, Kind.TEXT)
     return Region(
         kind,
-        opening,
+        Delimiter(field.open_re, grows=field.open_literals is None or field.open_literal_can_extend),
         close,
         read=(lambda found, tools: _calls_in(found.raw, found.inside, tools, template))
         if kind is Kind.CALLS
         else None,
         ends_with_reply=field.content == "json",
     )
-
-
-def _delimiter_of_field(
-    pattern: Any, literals: Sequence[str] | None, *, can_extend: bool
-) -> Delimiter | None:
-    return None if pattern is None else Delimiter(pattern, grows=literals is None or can_extend)
 
 
 def _calls_in(raw: str, inside: str, tools: Sequence[Tool], template: Template) -> tuple[Call, ...]:

@@ -47,8 +47,9 @@ class ReplyFactory:
         regions = () if format_ is None else format_.regions_for(request.spec.shown_tools)
         shows_all = bool(request.params.special_tokens)
         hidden = self._hidden if regions and not shows_all else ()
-        detokenizer = detokenizer_of(self._showing(None if shows_all else hidden))
-        logprobs = None if request.params.top_logprobs is None else ReplyLogprobs(detokenizer.spell)
+        vocabulary = self._showing(None if shows_all else hidden)
+        detokenizer = detokenizer_of(vocabulary)
+        logprobs = None if request.params.top_logprobs is None else ReplyLogprobs(vocabulary.spell)
         stops = request.params.stop
         reply: ReplyText
         if format_ is None or not regions:
@@ -328,18 +329,16 @@ class Parser:
             return
         blanks = len(raw) - len(raw.lstrip())
         self._emit_text(blanks, waits=True)
+        self._open = region
         if region.kind is Kind.CALLS:
-            self._hold(match, region, blanks)
+            end = match.start("value") if region.is_json else match.end()
+            name = match.group("name") if "name" in match.re.groupindex else None
+            self._region_buffer = RegionBuffer(self._take(end - match.start() - blanks), name)
+            self._state = self._in_json if region.is_json else self._in_calls
             return
         self._segments.delimit(self._take(len(raw) - blanks))
         self._has_thought, self._known = True, None
-        self._open, self._state = region, self._inside
-
-    def _hold(self, match: Match, region: Region, blanks: int) -> None:
-        end = match.start("value") if region.is_json else match.end()
-        name = match.group("name") if "name" in match.re.groupindex else None
-        self._region_buffer = RegionBuffer(self._take(end - match.start() - blanks), name)
-        self._open, self._state = region, self._in_json if region.is_json else self._in_calls
+        self._state = self._inside
 
     def _complete(self) -> bool:
         """Read the whole value, which may still turn out to be no call."""

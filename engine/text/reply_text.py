@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
@@ -54,39 +54,23 @@ class SamplingParams(msgspec.Struct, frozen=True):
     ignore_eos: bool = False
 
 
-class Reply(Protocol):
-    """Turns one reply's tokens into pieces: text, reasoning, calls."""
-
-    def push(self, token_id: int) -> ReplyStep:
-        """Take the next token."""
-
-    def flush(self) -> Sequence[Piece]:
-        """Return the held-back rest, once, at the reply's end."""
-
-    @property
-    def stop_string(self) -> str | None:
-        """The stop string that ended the reply; None if none did."""
-
-
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
     """A request for the core: everything is looked up, rendered and tokenized.
 
-    `shared_tokens`: how many of the prompt's first tokens all clients may share. `logprobs`: gets the tokens' scores from the
-    core and their texts from `reply`; None if not requested. `grammar`: constrains the reply; None if it is free. `source`:
-    the tokens to translate; `prompt` is then the beginning of the translation. `shown`: the prompt's images, in order. The
-    rest as in `messages.Request`.
+    `shared_tokens`: how many of the prompt's first tokens all clients may share. `grammar`: constrains the reply; None if it
+    is free. `source`: the tokens to translate; `prompt` is then the beginning of the translation. `shown`: the prompt's
+    images, in order. The rest as in `messages.Request`.
     """
 
     request_id: str
     prompt: Sequence[int]
     sampling: SamplingParams
-    reply: Reply
+    reply: ReplyText
     cache_salt: str = ""
     client: str = ""
     priority: int = 0
     shared_tokens: int = 0
-    logprobs: ReplyLogprobs | None = None
     grammar: GrammarSource | None = None
     source: Sequence[int] = ()
     shown: Sequence[PlacedImage] = ()
@@ -244,7 +228,7 @@ class ScoredToken(NamedTuple):
     top: list[tuple[int, float]]
 
 
-class ReplyLogprobs:
+class ReplyLogprobs(LogprobQueue):
     """Pairs scores from the step loop with texts from the detokenizer.
 
     The joined bytes of the reported tokens are the text, except that invalid UTF-8 is U+FFFD in the text.
@@ -252,10 +236,10 @@ class ReplyLogprobs:
 
     def __init__(self, spell: Callable[[int], Spelled]) -> None:
         """Take the function that returns a token's text."""
+        super().__init__()
         self._spell = spell
         self._scored: deque[ScoredToken] = deque()
         self._open: list[tuple[ScoredToken, Spelled]] = []
-        self._queue = LogprobQueue()
         self._made = 0
 
     def score(self, scored: ScoredToken) -> None:
@@ -282,16 +266,8 @@ class ReplyLogprobs:
         self._made += len(text)
         self._close()
 
-    def skip(self, at: int, chars: int) -> None:
-        """Note a gap: after `at` characters of text, the next `chars` decoded ones are not text."""
-        self._queue.skip(at, chars)
-
-    def leave(self, text: str) -> tuple[ChosenToken, ...]:
-        """Note that the reply's next `text` is sent; return its tokens."""
-        return self._queue.leave(text)
-
     def _close(self) -> None:
-        self._queue.put(
+        self.put(
             ChosenToken(
                 _as_logprob(spelled, scored.logprob),
                 tuple(_as_logprob(self._spell(token), logprob) for token, logprob in scored.top),
@@ -334,38 +310,38 @@ NOTHING = ReplyStep(())
 """The effect of a token without a ready piece."""
 
 
-class StopStrings:
-    """Passes text on, except a stop string or its possible beginning.
+class ShownText:
+    """Passes whole characters on, except a stop string or its possible beginning. `stop`: the stop string that was found.
 
     The first complete stop string wins; of several at the same place, the longest. So the result does not depend on how the
-    text was split.
+    text was split. After a stop, push no more.
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str] = ()) -> None:
         """Take the stop strings, none of them empty."""
+        self.stop: str | None = None
         self._stops = tuple(stops)
         self._longest = max(map(len, self._stops), default=0)
-        self._held = ""
+        self._waiting = ""  # for the rest of its character
+        self._held = ""  # since it may begin a stop string
 
-    def push(self, text: str) -> tuple[str, str | None]:
-        """Take more text; return what may be shown now, and the stop string that ended the reply, if any.
-
-        After a stop, push no more.
-        """
+    def push(self, text: str) -> str:
+        """Take more text; return what may be shown now, possibly nothing. A stop string releases all text before it."""
         text = self._held + text
         found = [(at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
         if found:
-            _, start, stop = min(found)
-            self._held = ""
-            return text[:start], stop
-        cut = len(text) - self._beginning_of_a_stop(text)
-        self._held = text[cut:]
-        return text[:cut], None
+            _, end, self.stop = min(found)
+            return self._waiting + text[:end]
+        end = len(text) - self._beginning_of_a_stop(text)
+        waiting, self._held = self._waiting + text[:end], text[end:]
+        cut = whole_length(waiting)
+        self._waiting = waiting[cut:]
+        return waiting[:cut]
 
     def flush(self) -> str:
-        """Return the held-back rest: the reply ended, so it is no stop string."""
-        held, self._held = self._held, ""
-        return held
+        """Return the held-back rest: the passage of text has ended."""
+        rest, self._waiting, self._held = self._waiting + self._held, "", ""
+        return rest
 
     def _beginning_of_a_stop(self, text: str) -> int:
         """Return the length of the longest suffix of `text` that begins a stop string."""
@@ -373,33 +349,6 @@ class StopStrings:
             if any(stop.startswith(text[-length:]) for stop in self._stops):
                 return length
         return 0
-
-
-class ShownText:
-    """Passes text on as far as it may be shown. `stop`: the stop string that was found; then push no more."""
-
-    def __init__(self, stops: Sequence[str] = ()) -> None:
-        """Take the stop strings, none of them empty."""
-        self.stop: str | None = None
-        self._stops = StopStrings(stops) if stops else None
-        self._waiting = ""
-
-    def push(self, text: str) -> str:
-        """Take more text; return the whole characters that may be shown now, possibly none.
-
-        A stop string releases all text before it.
-        """
-        if self._stops is not None:
-            text, self.stop = self._stops.push(text)
-        waiting = self._waiting + text
-        cut = whole_length(waiting) if self.stop is None else len(waiting)
-        self._waiting = waiting[cut:]
-        return waiting[:cut]
-
-    def flush(self) -> str:
-        """Return the held-back rest: the passage of text has ended."""
-        rest, self._waiting = self._waiting, ""
-        return rest if self._stops is None else rest + self._stops.flush()
 
 
 class ReplyText:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from engine.messages import Chunk, Output
 from engine.scheduling.core import EngineCore
 from tests.engine.families import WINDOW
 from tests.engine.faulty_requests import POISON
-from tests.engine.tiny_models import GREEDY, prepared_request, prompt, tokens_of
+from tests.engine.tiny_models import greedy, prepared_request, prompt, tokens_of
 
 NAMES = [f"bystander {n}" for n in range(8)]
 PLACES = 12
@@ -22,9 +20,7 @@ ROOM = 16 * WINDOW
 def start(core: EngineCore) -> list[Output]:
     """Step until all bystanders have begun to write."""
     for n, name in enumerate(NAMES):
-        how = msgspec.structs.replace(
-            GREEDY, max_new_tokens=24 + n, do_sample=n % 2 == 1, temperature=0.8, top_p=0.95, seed=n
-        )
+        how = greedy(max_new_tokens=24 + n, do_sample=n % 2 == 1, temperature=0.8, top_p=0.95, seed=n)
         tokens = [token for token in prompt(5 + 17 * n % 60, salt=n) if token != POISON]
         core.submit(prepared_request(name, tokens, how, client=str(n)))
     outputs: list[Output] = []

@@ -15,6 +15,8 @@ from engine.model.cpu import kernels as cpu_kernels
 
 NO_KERNELS = cpu_kernels.NoKernels("this test is of torch's operations")
 
+needs_kernels = pytest.mark.skipif(bool(cpu_kernels.trouble()), reason=cpu_kernels.trouble())
+
 VECTORS = ("plain", "AVX2", "AVX-512", "AVX-512 with bfloat16")
 
 TEMPLATE = (

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
-import msgspec
 import torch
 from tokenizers import AddedToken
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -25,11 +24,12 @@ from engine.messages import Format, JsonSchema, Output, ReplySpec
 from engine.text.reply_text import PreparedRequest, SamplingParams
 from tests.engine.conftest import small_tokenizer
 from tests.engine.families import WINDOW, sized
-from tests.engine.tiny_models import GREEDY, Numbers, served_module, tokens_of
+from tests.engine.tiny_models import Numbers, greedy, served_module, tokens_of
 
 CITY = '{"type":"object","properties":{"city":{"enum":["Paris","Rome"]},"days":{"type":"integer","minimum":1,"maximum":14}},"required":["city","days"],"additionalProperties":false}'
 CITIES = JsonSchema(CITY)
-SAMPLED = msgspec.structs.replace(GREEDY, do_sample=True, max_new_tokens=80, seed=1)
+HERMES_FORM = CallForm()
+SAMPLED = greedy(do_sample=True, max_new_tokens=80, seed=1)
 BEYOND = 3
 """How many ids the model has beyond the tokenizer's."""
 

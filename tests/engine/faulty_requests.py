@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from engine.execution.executor import LoadedModel
-from engine.text.reply_text import Piece, ReplyStep
-from tests.engine.tiny_models import Numbers, served, text_step
+from engine.text.reply_text import Piece
+from tests.engine.tiny_models import Numbers, served
 
 POISON = 200
 """The token that causes the failure."""
@@ -30,9 +30,6 @@ def hungry(module: torch.nn.Module, arguments: tuple[torch.Tensor, ...]) -> None
 
 class Unended(Numbers):
     """A reply that fails when its rest is flushed."""
-
-    def push(self, token_id: int) -> ReplyStep:
-        return text_step(f"{token_id} ")
 
     def flush(self) -> tuple[Piece, ...]:
         raise UnicodeError("no end")

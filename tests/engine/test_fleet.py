@@ -7,11 +7,11 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from itertools import count
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from app.settings import DEMO_MODEL
 from engine.api import EngineState, Streamer
 from engine.errors import EngineLost
 from engine.machine import EngineOptions, shared_out
@@ -23,7 +23,6 @@ from tests.engine.replies import HELLO, reply_of, until_it_writes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-DEMO_MODEL = Path(__file__).parents[2] / "demo_model" / "checkpoint"
 LONG = (Message("user", "Count from 1 to 300."),)
 PLACES = 4
 _ids = count()

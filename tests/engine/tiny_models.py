@@ -15,7 +15,8 @@ from engine.kv_cache import KVBudget
 from engine.messages import Chunk, Finished, Output, Params
 from engine.model import fused_decoder as attention
 from engine.scheduling.core import EngineCore
-from engine.text.reply_text import Piece, PreparedRequest, ReplyStep, SamplingParams
+from engine.text.detokenizer import Spelled
+from engine.text.reply_text import PreparedRequest, ReplyLogprobs, ReplyText, SamplingParams
 from tests.engine.conftest import small_tokenizer
 from tests.engine.families import FAMILIES, VOCABULARY, WINDOW
 
@@ -53,34 +54,35 @@ def served_module(
     return LoadedModel("model", module, tokenizer, Params(), frozenset(), max_batch, vocabulary, budget)
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
-    return small_tokenizer()
+class NumberDetokenizer:
+    """Each token is its id. `holds`: it is held back until the next one."""
 
+    holds = False
 
-class Numbers:
-    """A reply whose text is its token ids. `holds`: each is held back until the next one. `stop`: the id that ends it."""
-
-    written = ""
-    stop_string = None
-
-    def __init__(self, *, stop: int | None = None, holds: bool = False) -> None:
-        self._stop = stop
-        self._holds = holds
+    def __init__(self, *, is_late: bool) -> None:
+        self._is_late = is_late
         self._held = ""
 
-    def push(self, token_id: int) -> ReplyStep:
-        if token_id == self._stop:
-            return ReplyStep((), stopped=True)
+    def push(self, token_id: int) -> str:
         ready, self._held = self._held, f"{token_id} "
-        return text_step(ready) if self._holds else ReplyStep(self.flush())
+        return ready if self._is_late else self.flush()
 
-    def flush(self) -> tuple[Piece, ...]:
+    def flush(self) -> str:
         held, self._held = self._held, ""
-        return text_step(held).pieces
+        return held
 
 
-def text_step(text: str) -> ReplyStep:
-    return ReplyStep((text,) if text else ())
+def spell_number(token_id: int) -> Spelled:
+    return Spelled(str(token_id), None)
+
+
+class Numbers(ReplyText):
+    """A reply whose text is its token ids. `holds`: each is held back until the next one. `stop`: the id that ends it."""
+
+    def __init__(self, *, stop: int | None = None, holds: bool = False, scored: bool = False) -> None:
+        logprobs = ReplyLogprobs(spell_number) if scored else None
+        stops = () if stop is None else (f" {stop} ",)
+        super().__init__(NumberDetokenizer(is_late=holds), stops, logprobs)
 
 
 GREEDY = SamplingParams(
@@ -89,7 +91,11 @@ GREEDY = SamplingParams(
 )  # fmt: skip
 
 
-LONG = msgspec.structs.replace(GREEDY, max_new_tokens=WINDOW)
+def greedy(**values: object) -> SamplingParams:
+    return msgspec.structs.replace(GREEDY, **values)
+
+
+LONG = greedy(max_new_tokens=WINDOW)
 
 
 def core_of(model: LoadedModel, *, feeds: bool, **how: Any) -> EngineCore:
@@ -108,14 +114,16 @@ def prepared_request(
     request_id: str,
     tokens: Sequence[int],
     sampling: SamplingParams = GREEDY,
-    reply: Numbers | None = None,
+    reply: ReplyText | None = None,
     **how: str | int,
 ) -> PreparedRequest:
     return PreparedRequest(request_id, tokens, sampling, reply or Numbers(), **how)  # type: ignore[arg-type]
 
 
-def run_out(core: EngineCore) -> list[Output]:
-    """Step until nothing is left to do, and return all outputs."""
+def run_out(core: EngineCore, *requests: PreparedRequest) -> list[Output]:
+    """Submit requests, step until nothing is left to do, and return all outputs."""
+    for request in requests:
+        core.submit(request)
     outputs: list[Output] = []
     while core.busy:
         outputs += core.step()
@@ -136,11 +144,21 @@ def end_of(outputs: Sequence[Output], request_id: str) -> Finished:
     return ends[0]
 
 
+def ended(core: EngineCore, request: PreparedRequest) -> Finished:
+    """Serve a request until nothing is left to do, and return its end."""
+    return end_of(run_out(core, request), request.request_id)
+
+
+def reply_to(core: EngineCore, request: PreparedRequest) -> list[int]:
+    """Serve a request until nothing is left to do, and return its reply's tokens."""
+    return tokens_of(run_out(core, request), request.request_id)
+
+
 def alone(tokens: Sequence[int], count: int) -> list[int]:
     """Return the greedy reply to a prompt that is served alone."""
-    core = EngineCore(served("llama"))
-    core.submit(prepared_request("alone", tokens, msgspec.structs.replace(GREEDY, max_new_tokens=count)))
-    return tokens_of(run_out(core), "alone")
+    return reply_to(
+        EngineCore(served("llama")), prepared_request("alone", tokens, greedy(max_new_tokens=count))
+    )
 
 
 class Clock:

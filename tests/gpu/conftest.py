@@ -12,8 +12,9 @@ from engine.kv_cache import KVBudget
 from engine.loading.probe import probe
 from engine.messages import Params
 from engine.model.fused_decoder import FusedDecoder
+from tests.engine.conftest import small_tokenizer
 from tests.engine.families import VOCABULARY, WINDOW
-from tests.engine.tiny_models import make, tokenizer
+from tests.engine.tiny_models import make
 
 Loads = Callable[[torch.dtype], LoadedModel]
 
@@ -33,6 +34,8 @@ def loaded(cuda: torch.device) -> Loads:
         probed = probe(make("llama").to(cuda, dtype), VOCABULARY)
         assert isinstance(probed.module, FusedDecoder)
         budget = KVBudget(6, WINDOW, WINDOW, probed.bytes_per_token)
-        return LoadedModel("llama", probed.module, tokenizer(), Params(), frozenset(), 4, VOCABULARY, budget)
+        return LoadedModel(
+            "llama", probed.module, small_tokenizer(), Params(), frozenset(), 4, VOCABULARY, budget
+        )
 
     return load

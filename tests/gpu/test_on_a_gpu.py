@@ -12,12 +12,13 @@ from engine.messages import Chunk, FinishReason, Output
 from engine.scheduling.core import EngineCore
 from tests.engine.scheduling.test_scoring import assert_as_computed, entries_of, scored
 from tests.engine.tiny_models import (
-    GREEDY,
     WINDOW,
     end_of,
+    greedy,
     make,
     prepared_request,
     prompt,
+    reply_to,
     run_out,
     tokens_of,
 )
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.gpu
 LENGTHS = (3, 17, 40, 9, 60, 25)
 """More prompts than slots."""
 NEW = 24
-LONG = msgspec.structs.replace(GREEDY, max_new_tokens=NEW)
+LONG = greedy(max_new_tokens=NEW)
 
 
 def ask_all(core: EngineCore, limits: Any = LONG) -> list[Output]:
@@ -68,9 +69,10 @@ def test_in_bfloat16_each_greedy_token_is_likeliest_up_to_what_is_rounded(
 
 def test_scores_are_those_of_a_plain_forward_pass(loaded: Loads, cuda: torch.device) -> None:
     core = EngineCore(loaded(torch.float32))
-    for number, length in enumerate(LENGTHS):
-        core.submit(scored(f"r{number}", prompt(length, number), LONG, 5))
-    outputs = run_out(core)
+    outputs = run_out(
+        core,
+        *(scored(f"r{number}", prompt(length, number), LONG, 5) for number, length in enumerate(LENGTHS)),
+    )
     module: Any = make("llama").to(cuda)
     for number, length in enumerate(LENGTHS):
         entries = entries_of(outputs, f"r{number}")
@@ -80,10 +82,8 @@ def test_scores_are_those_of_a_plain_forward_pass(loaded: Loads, cuda: torch.dev
 
 def test_a_second_turn_finds_what_the_first_wrote(loaded: Loads, cuda: torch.device) -> None:
     core, tokens = EngineCore(loaded(torch.float32)), prompt(20)
-    core.submit(prepared_request("a", tokens, LONG))
-    again = [*tokens, *tokens_of(run_out(core), "a"), *prompt(6, salt=3)]
-    core.submit(prepared_request("b", again, LONG))
-    outputs = run_out(core)
+    again = [*tokens, *reply_to(core, prepared_request("a", tokens, LONG)), *prompt(6, salt=3)]
+    outputs = run_out(core, prepared_request("b", again, LONG))
     assert end_of(outputs, "b").cached_tokens == 20 + NEW - 1
     assert tokens_of(outputs, "b") == generated(cuda, again)
 
@@ -92,7 +92,7 @@ def test_a_second_turn_finds_what_the_first_wrote(loaded: Loads, cuda: torch.dev
 def test_a_cancel_costs_at_most_a_step(loaded: Loads, steps: int) -> None:
     core = EngineCore(loaded(torch.float32))
     assert core._executor.feeds
-    core.submit(prepared_request("a", prompt(5), msgspec.structs.replace(GREEDY, max_new_tokens=WINDOW)))
+    core.submit(prepared_request("a", prompt(5), greedy(max_new_tokens=WINDOW)))
     core.submit(prepared_request("b", prompt(5), LONG))
     outputs = [output for _ in range(steps) for output in core.step()]
     core.cancel("a")

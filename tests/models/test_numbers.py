@@ -27,7 +27,7 @@ from engine.messages import FinishReason, Output
 from engine.scheduling.core import EngineCore
 from engine.step_layout import Span
 from engine.text.reply_text import SamplingParams
-from tests.engine.tiny_models import GREEDY, end_of, prepared_request, run_out, tokens_of
+from tests.engine.tiny_models import end_of, greedy, prepared_request, run_out, tokens_of
 from tests.models.reference import PROMPTS, TIE, Reference
 
 pytestmark = pytest.mark.models
@@ -65,16 +65,14 @@ def _with_neighbors(engine: LoadedModel, prompts: Sequence[list[int]], dice: ran
     while coming or core.busy:
         if coming and dice.random() < 0.4:
             number, prompt = coming.pop(0)
-            core.submit(
-                prepared_request(f"own-{number}", prompt, msgspec.structs.replace(GREEDY, max_new_tokens=NEW))
-            )
+            core.submit(prepared_request(f"own-{number}", prompt, greedy(max_new_tokens=NEW)))
         if coming and dice.random() < 0.1:
             beside.append(f"beside-{len(outputs)}")
             core.submit(
                 prepared_request(
                     beside[-1],
                     dice.choice(prompts)[: dice.randint(4, 30)],
-                    msgspec.structs.replace(GREEDY, max_new_tokens=60, do_sample=True, temperature=1.5),
+                    greedy(max_new_tokens=60, do_sample=True, temperature=1.5),
                 )
             )
         if beside and dice.random() < 0.1:
@@ -184,7 +182,7 @@ def test_what_is_drawn_has_transformers_probabilities(
     logits = reference.logits(prompt, [reference.end])
     expected = LogitsProcessorList(processors)(torch.tensor([prompt]), logits).softmax(-1)[0]
     assert (expected > 0).sum() >= 8, "there is too little to choose from"
-    sampling = msgspec.structs.replace(GREEDY, max_new_tokens=1, do_sample=True, **given)
+    sampling = greedy(max_new_tokens=1, do_sample=True, **given)
     drawn = _drawn(engine, prompt, sampling)
     assert sum(drawn) == DRAWS
     assert float(drawn[expected == 0].sum()) == 0, "a token was drawn that the limits leave out"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from msgspec.structs import replace
 
-from engine.execution.guide import Guide, GuideState, MaskWorkers
+from engine.execution.guide import Deferred, Guide, MaskWorkers, SpanFailure
 from engine.execution.sampler import Sampler, SamplerState
 from engine.grammar import GrammarCompiler, GrammarSource
 from engine.text.reply_text import SamplingParams
@@ -79,8 +79,8 @@ class RandomWriter:
     def _reply(self, one: _Written) -> Reply:
         guide = one.guide
         text = self._compiler.vocabulary.tokens.decode_bytes(one.tokens)
-        fault = guide.fault.message if guide.fault is not None else ""
-        reply = Reply(bytes(text), one.has_ended or guide.state is GuideState.COMPLETE, fault)
+        fault = guide.blocked.message if isinstance(guide.blocked, SpanFailure) else ""
+        reply = Reply(bytes(text), one.has_ended or guide.blocked is Deferred.COMPLETE, fault)
         guide.close()
         return reply
 
@@ -95,4 +95,4 @@ class _Written:
 
     @property
     def goes_on(self) -> bool:
-        return self.guide.state is GuideState.READY and not self.has_ended
+        return self.guide.blocked is None and not self.has_ended

@@ -186,7 +186,10 @@ def is_known(decoder: FusedDecoder) -> bool:
     norms = [decoder.norm, *(norm for layer in layers for norm in _norms(layer) if norm is not None)]
     alike = {(layer.heads, layer.kv_heads, layer.size, layer.terms) for layer in layers}
     return (
-        all(_is_known(linear, decoder.embedding.weight) for linear in linears)
+        all(
+            type(linear) in {nn.Linear, CpuLinear} and serve_linear(decoder.embedding.weight, linear.weight)
+            for linear in linears
+        )
         and {norm.eps for norm in norms} == {decoder.norm.eps}
         and all(layer.is_silu for layer in layers)
         and alike
@@ -200,10 +203,6 @@ def _linears(layer: FusedLayer) -> tuple[nn.Module, ...]:
 
 def _norms(layer: FusedLayer) -> tuple[nn.RMSNorm | None, ...]:
     return layer.before_attention, layer.before_mlp, layer.query_norm, layer.key_norm
-
-
-def _is_known(linear: nn.Module, like: Tensor) -> bool:
-    return type(linear) in {nn.Linear, CpuLinear} and serve_linear(like, linear.weight)  # type: ignore[arg-type] # both have weights
 
 
 def _matrix_of(linear: Any) -> Matrix:

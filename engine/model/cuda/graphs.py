@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.step_layout import NO_SLOT, Span, StepLayout, lay_out
+from engine.step_layout import NO_SLOT, Span, StepLayout, lay_out, packed, unpacked
 
 Forward = Callable[[StepLayout], Tensor]
 """Computes a step, and returns its logits, (rows, vocabulary)."""
@@ -50,7 +50,7 @@ class DecodeGraphs:
         self._most_pages = most_pages
         self._page_size = page_size
         self._device = device
-        largest = _packed(self._host_layout([IDLE] * padded_rows(most_rows)))
+        largest = packed(_tensors(self._host_layout([IDLE] * padded_rows(most_rows))))
         self._input = torch.zeros(len(largest), dtype=torch.uint8, device=device)
         self._recorded: dict[int, tuple[Callable[[], object], Tensor]] = {}
         self._rows = sorted({padded_rows(rows) for rows in range(1, most_rows + 1)}, reverse=True)
@@ -77,7 +77,7 @@ class DecodeGraphs:
         recorded = self._recorded.get(rows)
         if recorded is None or not all(len(span.tokens) == 1 and span.samples for span in spans):
             return None
-        host = _packed(self._host_layout([*spans, *[IDLE] * (rows - len(spans))]))
+        host = packed(_tensors(self._host_layout([*spans, *[IDLE] * (rows - len(spans))])))
         if self._device.type == "cuda":
             host = torch.empty_like(host, pin_memory=True).copy_(host)
         self._input[: len(host)].copy_(host, non_blocking=True)
@@ -93,11 +93,9 @@ class DecodeGraphs:
     def _layout(self, rows: int) -> StepLayout:
         """Return the layout of all steps of `rows` rows. Its tensors are views of the input, its numbers the largest."""
         host = self._host_layout([IDLE] * rows)
-        tensors = _tensors(host)
-        packed = _packed(host)
-        self._input[: len(packed)].copy_(packed)
-        parts = torch.split(self._input[: len(packed)], [one.nbytes for one in tensors])
-        views = [part.view(one.dtype).view(one.shape) for part, one in zip(parts, tensors, strict=True)]
+        numbers = packed(_tensors(host))
+        self._input[: len(numbers)].copy_(numbers)
+        views = unpacked(self._input[: len(numbers)], _tensors(host))
         places: dict[str, Any] = dict(zip(_FIELDS, views, strict=True))
         # Tables of positions get their final size, and with it their address, from the longest context.
         longest = self._most_pages * self._page_size
@@ -113,11 +111,6 @@ def padded_rows(rows: int) -> int:
 
 def _tensors(step: StepLayout) -> list[Tensor]:
     return [getattr(step, name) for name in _FIELDS]
-
-
-def _packed(step: StepLayout) -> Tensor:
-    """Return all tensors of a layout as one tensor of bytes."""
-    return torch.cat([one.reshape(-1).view(torch.uint8) for one in _tensors(step)])
 
 
 class CudaRecorder:  # pragma: no cover - tests/gpu runs it where there is a device

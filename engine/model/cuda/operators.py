@@ -48,27 +48,6 @@ BLOCK = 4096
 """Scores that a row's program reads at a time."""
 
 
-_library.define(
-    "attend_decode(Tensor queries, Tensor keys, Tensor values, Tensor tables, Tensor(a!) out, Tensor lengths, "
-    "float scale, int window, int chunk, float softcap, int processors) -> ()"
-)
-
-
-_library.define(
-    "attend_prompts(Tensor queries, Tensor keys, Tensor values, Tensor tables, Tensor(a!) out, Tensor query_starts, "
-    "Tensor lengths, float scale, int window, int chunk, float softcap, int longest) -> ()"
-)
-
-
-_library.define(
-    "store_rows(Tensor keys, Tensor values, Tensor pages, Tensor offsets, Tensor(a!) stored_keys, "
-    "Tensor(b!) stored_values) -> ()"
-)
-
-
-_library.define("draw(Tensor scores, Tensor top_p, Tensor levels) -> Tensor")
-
-
 class Cuda:
     """A `Backend` for a CUDA device with `processors` multiprocessors. It supports all attention parameters."""
 
@@ -292,12 +271,9 @@ def draw(scores: Tensor, top_p: Tensor | None, randoms: Sequence[Random]) -> Ten
     consumes the same number of random numbers, however many it needs.
     """
     limits = scores.new_full((len(scores), 1), math.inf) if top_p is None else top_p
-    return torch.ops.midstream.draw(scores, limits, _levels(randoms, scores.device))  # type: ignore[no-any-return]
-
-
-def _levels(randoms: Sequence[Random], device: torch.device) -> Tensor:
     numbers = bytearray(b"".join(random.randbytes(4 * ROUNDS) for random in randoms))
-    return sent(torch.frombuffer(numbers, dtype=torch.int32).view(len(randoms), ROUNDS), device)
+    levels = sent(torch.frombuffer(numbers, dtype=torch.int32).view(len(randoms), ROUNDS), scores.device)
+    return torch.ops.midstream.draw(scores, limits, levels)  # type: ignore[no-any-return]
 
 
 def _launch_draw(scores: Tensor, top_p: Tensor, levels: Tensor) -> Tensor:
@@ -315,20 +291,31 @@ def _fake_draw(scores: Tensor, top_p: Tensor, levels: Tensor) -> Tensor:
     return scores.new_empty((len(scores), 1), dtype=torch.int64)
 
 
-def _register(name: str, launch: Callable[..., object], fake: Callable[..., object]) -> None:
+def _register(schema: str, launch: Callable[..., object], fake: Callable[..., object]) -> None:
+    _library.define(schema)
+    name = schema.partition("(")[0]
     # On the CPU, too, where tests run the kernels in Triton's interpreter.
     for device in ("CUDA", "CPU"):
         _library.impl(name, launch, device)
     torch.library.register_fake(f"midstream::{name}", fake, lib=_library)
 
 
-_register("attend_decode", _launch_decode, _check_attention)
-
-
-_register("attend_prompts", _launch_prompts, _check_attention)
-
-
-_register("store_rows", _launch_store, _check_store)
-
-
-_register("draw", _launch_draw, _fake_draw)
+_register(
+    "attend_decode(Tensor queries, Tensor keys, Tensor values, Tensor tables, Tensor(a!) out, Tensor lengths, "
+    "float scale, int window, int chunk, float softcap, int processors) -> ()",
+    _launch_decode,
+    _check_attention,
+)
+_register(
+    "attend_prompts(Tensor queries, Tensor keys, Tensor values, Tensor tables, Tensor(a!) out, Tensor query_starts, "
+    "Tensor lengths, float scale, int window, int chunk, float softcap, int longest) -> ()",
+    _launch_prompts,
+    _check_attention,
+)
+_register(
+    "store_rows(Tensor keys, Tensor values, Tensor pages, Tensor offsets, Tensor(a!) stored_keys, "
+    "Tensor(b!) stored_values) -> ()",
+    _launch_store,
+    _check_store,
+)
+_register("draw(Tensor scores, Tensor top_p, Tensor levels) -> Tensor", _launch_draw, _fake_draw)

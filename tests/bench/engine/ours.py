@@ -18,8 +18,8 @@ from engine.loading.loader import load
 from engine.machine import EngineOptions
 from engine.messages import Chunk, Finished, FinishReason, Output, Started
 from engine.scheduling.core import EngineCore
-from engine.text.detokenizer import Vocabulary, detokenizer_of
-from engine.text.reply_text import Piece, PreparedRequest, ReplyStep, ReplyText, SamplingParams
+from engine.text.detokenizer import Detokenizer, Vocabulary, detokenizer_of
+from engine.text.reply_text import PreparedRequest, ReplyStep, ReplyText, SamplingParams
 from tests.bench.engine.load import (
     TEMPERATURE,
     TOP_P,
@@ -40,23 +40,17 @@ CONVERSATIONS, CANCELLED = 500, 0.3
 PROMPT_TOKENS, NEW_TOKENS = (8, 64), (4, 32)
 
 
-class RecordedReply:
+class RecordedReply(ReplyText):
     """A reply with the product's text and its tokens, which the product does not expose."""
 
-    stop_string: str | None = None
-
-    def __init__(self, text: ReplyText) -> None:
-        self._text = text
+    def __init__(self, detokenizer: Detokenizer) -> None:
+        super().__init__(detokenizer)
         self.tokens: list[int] = []
 
     def push(self, token_id: int) -> ReplyStep:
         """Take the next token."""
         self.tokens.append(token_id)
-        return self._text.push(token_id)
-
-    def flush(self) -> tuple[Piece, ...]:
-        """Release the text that was held back."""
-        return self._text.flush()
+        return super().push(token_id)
 
 
 class MidstreamEngine:
@@ -82,7 +76,7 @@ class MidstreamEngine:
 
     def ask(self, request: GenerationRequest) -> RecordedReply:
         """Submit one request; its tokens are recorded as they come."""
-        reply = RecordedReply(ReplyText(detokenizer_of(self._vocabulary)))
+        reply = RecordedReply(detokenizer_of(self._vocabulary))
         sampled = msgspec.structs.replace(SAMPLED, max_new_tokens=request.new_tokens)
         salt = request.conversation
         self.core.submit(PreparedRequest(request.name, request.prompt, sampled, reply, cache_salt=salt))

@@ -17,6 +17,7 @@ from torch import Tensor
 from engine.execution import sampler
 from engine.model.cpu import kernels
 from engine.model.cuda import operators
+from tests.engine.conftest import needs_kernels
 from tests.engine.model.paged import DEVICE
 
 Draw = Callable[[Tensor, Tensor | None, Sequence[Random]], Tensor]
@@ -38,7 +39,7 @@ def by_triton(scores: Tensor, top_p: Tensor | None, randoms: Sequence[Random]) -
 @pytest.fixture(
     params=[
         by_torch,
-        pytest.param(by_kernel, marks=pytest.mark.skipif(bool(kernels.trouble()), reason="no kernels")),
+        pytest.param(by_kernel, marks=needs_kernels),
         pytest.param(by_triton, marks=pytest.mark.long),
     ]
 )
@@ -126,7 +127,7 @@ def test_only_tokens_that_weigh_something_are_drawn(draw: Draw) -> None:
     assert set(tokens_of(draw, scores, 0.9)) == {20}
 
 
-@pytest.mark.skipif(bool(kernels.trouble()), reason="no kernels were compiled")
+@needs_kernels
 def test_scores_between_others_are_read_as_they_lie() -> None:
     scores = torch.randn(4, 9001, generator=torch.Generator().manual_seed(3))
     assert tokens_of(by_kernel, scores[:, :4500]) == tokens_of(by_kernel, scores[:, :4500].contiguous())

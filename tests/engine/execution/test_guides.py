@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.execution.guide import Guide, GuideState, MaskWorkers, TokenMasks, mask_of, masked
+from engine.execution.guide import Deferred, Guide, MaskWorkers, SpanFailure, TokenMasks, mask_of, masked
 from engine.grammar import GrammarSource
 from engine.messages import ErrorCode, Format, Regex
 from tests.engine.constrained import CITIES, compiler, ids_of, source_of, vocabulary
@@ -76,7 +76,7 @@ def test_a_reply_ends_no_sooner_than_it_was_asked_to_unless_nothing_else_can_com
         advanced(guides, guide, "a")
     assert end in tokens_in(guide.mask)
     short = started_guide(guides, Regex("a(b|cd)?"), min_tokens=9)
-    assert advanced(guides, short, "ab").state is GuideState.COMPLETE
+    assert advanced(guides, short, "ab").blocked is Deferred.COMPLETE
 
 
 class Slow(Guide):
@@ -107,7 +107,7 @@ def test_a_grammar_that_is_long_compiled_holds_up_no_other_mask(slow: Guide, gui
     guides.advance(other, ids_of("{")[0])
     guides.look_ahead()
     guides.wait([slow, other], 0.0, first_s=LONG)
-    assert (slow.state, other.state) == (GuideState.WAITING, GuideState.READY)
+    assert (slow.blocked, other.blocked) == (Deferred.LATE, None)
 
 
 def test_the_matcher_of_a_reply_that_ended_serves_the_next_one(guides: MaskWorkers) -> None:
@@ -147,6 +147,6 @@ def test_a_defect_ends_one_reply_and_the_others_masks_are_made(
         guides.begin(broken)
         other = started_guide(guides, CITIES)
         guides.wait([broken], LONG)
-    assert other.state is GuideState.READY
-    assert broken.fault is not None
-    assert broken.fault.code is ErrorCode.INTERNAL
+    assert other.blocked is None
+    assert isinstance(broken.blocked, SpanFailure)
+    assert broken.blocked.code is ErrorCode.INTERNAL

@@ -22,14 +22,14 @@ from transformers import (
 
 from engine.execution.sampler import LONGEST_SHORTLIST, Sampler, SamplerState, likeliest
 from engine.text.reply_text import SamplingParams
-from tests.engine.tiny_models import GREEDY
+from tests.engine.tiny_models import GREEDY, greedy
 
 VOCABULARY = 3000
 CPU = torch.device("cpu")
 
 
 def sampling(**values: float | None) -> SamplingParams:
-    return msgspec.structs.replace(GREEDY, **{"do_sample": True, "seed": 5, **values})
+    return greedy(**{"do_sample": True, "seed": 5, **values})
 
 
 def logits(rows: int, *, seed: int = 0, spread: float = 3.0) -> Tensor:
@@ -151,7 +151,7 @@ def test_a_row_that_is_no_number_gives_none_and_its_neighbours_a_token(way: Samp
 
 
 def test_a_repetition_penalty_counts_what_was_drawn_and_is_not_inherited_by_the_next_reply() -> None:
-    way = msgspec.structs.replace(GREEDY, repetition_penalty=10.0)
+    way = greedy(repetition_penalty=10.0)
     sampler = sampler_for(way, seen=[0])
     scores = torch.zeros(1, VOCABULARY)
     scores[0, :4] = torch.tensor([9.0, 3.0, 2.0, 1.0])
@@ -202,7 +202,7 @@ def test_min_tokens_keep_ends_away_as_in_transformers(least: int, tokens: int, s
     """Token for token: the likeliest are ends, as long as they may come."""
     scores = logits(1, seed=seed)
     scores[0, list(ENDS)] = 50.0
-    way = msgspec.structs.replace(GREEDY, min_tokens=least)
+    way = greedy(min_tokens=least)
     sampler = Sampler(slots=1, vocabulary=VOCABULARY, device=CPU, ends=ENDS)
     sampler.join(0, SamplerState.of(way), [1, 2, 3])
     written: list[int] = []
@@ -225,7 +225,7 @@ def test_penalties_of_presence_and_frequency_are_those_of_openai(
     presence: float, frequency: float, before: list[int], seed: int
 ) -> None:
     """A token's logit less its count times the one, less the other where it came at all; the prompt does not count."""
-    way = msgspec.structs.replace(GREEDY, presence_penalty=presence, frequency_penalty=frequency)
+    way = greedy(presence_penalty=presence, frequency_penalty=frequency)
     scores = torch.full((1, VOCABULARY), -50.0)
     scores[0, :5] = torch.randn(5, generator=torch.Generator().manual_seed(seed))
     sampler = Sampler(slots=1, vocabulary=VOCABULARY, device=CPU)
@@ -249,7 +249,7 @@ def test_penalties_of_presence_and_frequency_are_those_of_openai(
 )
 def test_a_bias_is_added_to_its_tokens_logits_and_to_nobody_elses(biases: list[dict[int, float]]) -> None:
     scores = logits(len(biases))
-    ways = [msgspec.structs.replace(GREEDY, logit_bias=tuple(bias.items())) for bias in biases]
+    ways = [greedy(logit_bias=tuple(bias.items())) for bias in biases]
     expected = scores.clone()
     for row, bias in enumerate(biases):
         for token, value in bias.items():
@@ -282,7 +282,7 @@ def test_a_plain_row_draws_the_same_beside_one_that_changes_its_logits(change: s
 
 
 def test_a_reply_that_is_taken_up_again_counts_what_it_had() -> None:
-    way = msgspec.structs.replace(GREEDY, frequency_penalty=1.0, min_tokens=3)
+    way = greedy(frequency_penalty=1.0, min_tokens=3)
     scores = torch.full((1, VOCABULARY), -50.0)
     scores[0, [1, 2, *ENDS]] = torch.tensor([3.5, 3.0, 20.0, 19.0])
     sampler = Sampler(slots=2, vocabulary=VOCABULARY, device=CPU, ends=ENDS)

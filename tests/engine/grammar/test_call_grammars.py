@@ -12,18 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import PromptRejected
-from engine.grammar import HERMES_FORM, MAX_BYTES, CallForm, ThoughtForm
+from engine.grammar import MAX_BYTES, CallForm, ThoughtForm
 from engine.messages import Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, Tool
 from engine.text.formats import ReplyFormat
 from engine.text.reply_text import Call
 from tests.engine.chat_families import FAMILIES
-from tests.engine.constrained import CITY, compiler, ids_of, tokenizer, vocabulary, writer
+from tests.engine.constrained import CITY, HERMES_FORM, compiler, ids_of, tokenizer, vocabulary, writer
 from tests.engine.text.parse import HERMES, LLAMA, MISTRAL, MISTRAL_NAMED, family, in_json, read
 from tests.schemas.writers import RandomWriter
 
 WEATHER = Tool("weather", "", CITY)
 CLOCK = Tool("clock")
 TOOLS = (WEATHER, CLOCK)
+FREE = ReplySpec(tools=TOOLS)
 THINK = ThoughtForm()
 PLAIN_THINK = ThoughtForm("[thought]", "[/thought]")
 PLAIN_CALL = CallForm("[call]", "[/call]")
@@ -65,21 +66,8 @@ def test_a_format_is_all_of_the_reply(reply_format: Format, good: str, bad: str)
 
 
 COMPACT = ['{"a":1,"b":[1,{}]}', '{"a": 1, "b": [1, {}]}', '{"a": 1,"b":[1, {}]}']
-AIRY = [
-    '{ "a":1}',
-    '{"a" :1}',
-    '{"a":  1}',
-    '{"a":1 }',
-    '{"a":1,  "b":2}',
-    '{"a":1 ,"b":2}',
-    '{"a":[ 1]}',
-    '{"a":[1 ]}',
-    '{\n    "a": 1\n}',
-    '{"a":\t1}',
-    '{"a": 1} ',
-]
-
-
+AIRY = ['{ "a":1}', '{"a" :1}', '{"a":  1}', '{"a":1 }', '{"a":1,  "b":2}', '{"a":1 ,"b":2}', '{"a":[ 1]}']
+AIRY += ['{"a":[1 ]}', '{\n    "a": 1\n}', '{"a":\t1}', '{"a": 1} ']
 ANY = Tool("any", "", '{"type":"object"}')
 
 
@@ -97,11 +85,10 @@ def test_json_has_a_space_behind_a_colon_and_a_comma_at_most(spec: ReplySpec, fr
     assert [text for text in AIRY if allows(spec, frame % text)] == []
 
 
-@pytest.mark.parametrize(
-    "body", ['{ "name":"any",', '{"name" :"any",', '{"name":"any" ,', '     {"name":"any",']
-)
-def test_a_call_is_as_compact_around_its_arguments(body: str) -> None:
-    assert not allows(ReplySpec(tools=(ANY,)), call(body + '"arguments":{}}'))
+def test_a_call_is_as_compact_around_its_arguments() -> None:
+    airy = ['{ "name":"any",', '{"name" :"any",', '{"name":"any" ,', '     {"name":"any",']
+    made = [call(body + '"arguments":{}}') for body in ('{"name":"any",', *airy)]
+    assert [text for text in made if allows(ReplySpec(tools=(ANY,)), text)] == made[:1]
 
 
 def test_the_author_of_a_schema_cannot_ask_for_other_white_space() -> None:
@@ -116,30 +103,19 @@ def test_the_author_of_a_schema_cannot_ask_for_other_white_space() -> None:
 def test_without_tools_and_format_a_reply_is_free() -> None:
     assert writer(HERMES_FORM, THINK).write(ReplySpec()) is None
     assert writer(HERMES_FORM).write(ReplySpec(tools=TOOLS, tool_choice="none")) is None
-    assert writer().write(ReplySpec(tools=TOOLS)) is None
+    assert writer().write(FREE) is None
 
 
-FREE = ReplySpec(tools=TOOLS)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_free_text_has_calls_in_it_that_follow_their_tools_schema() -> None:
+    good = [
         "",
         "It rains. 字 < > {",
         call(PARIS),
         "I look it up.\n" + call(PARIS) + "\n" + call(NOW) + "\nDone.",
         '<tool_call>{"name":"clock", "arguments":{}}</tool_call>',
         "<think>a call: </think>" + call(NOW),
-    ],
-)
-def test_free_text_has_calls_in_it(text: str) -> None:
-    assert allows(FREE, text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
+    ]
+    bad = [
         "<tool_call>",
         call('{"name": "other", "arguments": {}}'),
         call('{"name": "weather", "arguments": {}}'),
@@ -147,10 +123,8 @@ def test_free_text_has_calls_in_it(text: str) -> None:
         call('{"arguments": {}, "name": "clock"}'),
         call(PARIS).removesuffix("</tool_call>"),
         "Well: " + call("weather"),
-    ],
-)
-def test_from_its_opening_on_a_call_follows_its_tools_schema(text: str) -> None:
-    assert not allows(FREE, text)
+    ]
+    assert [text for text in (*good, *bad) if allows(FREE, text)] == good
 
 
 def test_an_opening_that_is_spelled_in_letters_opens_a_call_as_well() -> None:
@@ -229,11 +203,7 @@ def test_keywords_that_no_grammar_can_follow_are_passed_over_unless_a_tool_is_st
         (ReplySpec(tools=TOOLS, tool_choice="named", tool_name="other"), HERMES_FORM, "not offered"),
         (ReplySpec(tool_choice="required"), HERMES_FORM, "not offered"),
         (ReplySpec(tools=TOOLS, tool_choice="required"), None, "can't be required"),
-        (
-            ReplySpec(tools=(Tool("t", "", '{"a":"%s"}' % ("x" * 90_000)),) * 3),
-            HERMES_FORM,
-            "at most 256 KiB",
-        ),
+        (ReplySpec(tools=(Tool("t", "", json.dumps("x" * 90_000)),) * 3), HERMES_FORM, "at most 256 KiB"),
         (ReplySpec(tools=(Tool("t", "", "nonsense"),)), HERMES_FORM, "no valid JSON Schema"),
     ],
 )
@@ -281,27 +251,14 @@ REQUIRED = ReplySpec(tools=TOOLS, tool_choice="required")
 Write = Callable[[Sequence[Call]], str]
 
 
-def as_hermes(calls: Sequence[Call]) -> str:
-    return "\n".join(f"<tool_call>\n{in_json(call)}\n</tool_call>" for call in calls)
-
-
-def as_llama(calls: Sequence[Call]) -> str:
-    return "; ".join(in_json(call, "parameters") for call in calls)
-
-
-def as_list(calls: Sequence[Call]) -> str:
-    return f"[TOOL_CALLS] [{', '.join(in_json(call) for call in calls)}]"
-
-
-def as_named(calls: Sequence[Call]) -> str:
-    return "".join(f"[TOOL_CALLS]{call.name}[ARGS]{call.arguments}" for call in calls)
-
-
 WAYS: dict[str, tuple[ReplyFormat, Write]] = {
-    "hermes": (HERMES, as_hermes),
-    "llama": (LLAMA, as_llama),
-    "mistral": (MISTRAL, as_list),
-    "mistral, named": (MISTRAL_NAMED, as_named),
+    "hermes": (HERMES, lambda calls: "\n".join(call(in_json(each)) for each in calls)),
+    "llama": (LLAMA, lambda calls: "; ".join(in_json(each, "parameters") for each in calls)),
+    "mistral": (MISTRAL, lambda calls: f"[TOOL_CALLS] [{', '.join(in_json(each) for each in calls)}]"),
+    "mistral, named": (
+        MISTRAL_NAMED,
+        lambda calls: "".join(f"[TOOL_CALLS]{each.name}[ARGS]{each.arguments}" for each in calls),
+    ),
 }
 each_way = pytest.mark.parametrize("way", list(WAYS))
 
@@ -340,24 +297,18 @@ def test_what_a_model_that_says_anything_has_to_say_is_calls_alone(way: str, nam
     ended = [reply.text.decode() for reply in random_writer().write(source) if reply.ended]
     assert ended
     for text in ended:
-        calls = [piece for piece in read(format_, text, tools=TOOLS) if not _is_blank(piece)]
+        pieces = read(format_, text, tools=TOOLS)
+        calls = {piece.name for piece in pieces if isinstance(piece, Call)}
         assert calls
-        assert all(isinstance(call, Call) for call in calls), text
-        assert {call.name for call in calls if isinstance(call, Call)} <= {named or "weather", "clock"}
+        assert calls <= {named or "weather", "clock"}
+        assert not any(piece.strip() for piece in pieces if isinstance(piece, str)), text
 
 
 @each_way
 def test_a_reply_that_has_to_call_says_nothing_else(way: str) -> None:
-    _, write = WAYS[way]
-    call = write([Call("clock", "{}")])
-    wrong = [
-        "",
-        "Well. " + call,
-        call + " Done.",
-        write([Call("other", "{}")]),
-        write([Call("weather", "{}")]),
-    ]
-    assert [text for text in wrong if allowed(way, REQUIRED, text)] == []
+    right, *others = (WAYS[way][1]([Call(name, "{}")]) for name in ("clock", "other", "weather"))
+    texts = [right, "", "Well. " + right, right + " Done.", *others]
+    assert [text for text in texts if allowed(way, REQUIRED, text)] == [right]
 
 
 def test_a_reply_that_may_call_ends_with_its_one_call_where_no_more_are_wanted() -> None:
@@ -401,7 +352,3 @@ def test_a_template_says_how_mistral_writes() -> None:
     assert family("[TOOL_CALLS]", "[ARGS]").call_form == MISTRAL.call_form
     assert MISTRAL_NAMED.call_form != MISTRAL.call_form
     assert "[ARGS]" in FAMILIES["mistral"]().get_vocab()
-
-
-def _is_blank(piece: object) -> bool:
-    return isinstance(piece, str) and not piece.strip()

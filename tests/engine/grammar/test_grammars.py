@@ -12,7 +12,6 @@ from llguidance import LLMatcher
 
 from engine.errors import PromptRejected
 from engine.grammar import (
-    HERMES_FORM,
     KEPT,
     MAX_BYTES,
     MAX_DEPTH,
@@ -24,7 +23,6 @@ from engine.grammar import (
     any_of,
     begins_special,
     check_draft,
-    controls_in,
     literal,
     nesting,
     pattern,
@@ -32,7 +30,7 @@ from engine.grammar import (
     symbols,
 )
 from engine.messages import Grammar, JsonObject, JsonSchema, Regex, ReplySpec, Tool
-from tests.engine.constrained import CITIES, CITY, ids_of, source_of, vocabulary, writer
+from tests.engine.constrained import CITIES, CITY, HERMES_FORM, ids_of, source_of, vocabulary, writer
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -128,7 +126,6 @@ def test_control_tokens_are_named_by_their_ids() -> None:
     assert begins_special("<a>x", SPECIALS)
     assert not begins_special("x<a>", SPECIALS)
     assert any_of([7, 3]) == "<[3,7]>"
-    assert controls_in("a: <[4]> B <[3,7]>") == {3, 4, 7}
 
 
 @pytest.fixture

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import takewhile
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from engine.kv_cache import SHARED_SALT, SHORTEST, BlockTable, Match, PagePool, PrefixCache
 
@@ -95,14 +95,14 @@ def test_a_leak_is_reported() -> None:
         pool.check_idle()
 
 
+@dataclass(eq=False)
 class Holder:
     """A request: its tokens, and the table that should hold them."""
 
-    def __init__(self, salt: str, shared: int, tokens: list[int], table: BlockTable) -> None:
-        self.salt = salt
-        self.shared = shared
-        self.tokens = tokens
-        self.table = table
+    salt: str
+    shared: int
+    tokens: list[int]
+    table: BlockTable
 
 
 WORDS = st.lists(st.integers(0, 1), max_size=24)
@@ -111,14 +111,9 @@ WORDS = st.lists(st.integers(0, 1), max_size=24)
 class Pages(RuleBasedStateMachine):
     """Requests join, extend, share, are cancelled, preempted and kept. Memory is played: a list a page."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.size = 0
-        self.holders: list[Holder] = []
-
-    @precondition(lambda self: not self.size)
-    @rule(size=st.sampled_from((1, 3, 4, 16, 256)))
+    @initialize(size=st.sampled_from((1, 3, 4, 16, 256)))
     def begin(self, size: int) -> None:
+        self.holders: list[Holder] = []
         self.size = size
         self.pool = PagePool(TOTAL, size)
         self.prefixes = PrefixCache(self.pool)
@@ -138,7 +133,6 @@ class Pages(RuleBasedStateMachine):
     def picked(self, number: int) -> Holder:
         return self.holders[number % len(self.holders)]
 
-    @precondition(lambda self: self.size)
     @rule(salt=st.sampled_from("ab"), beginning=st.sampled_from((0, 20)), words=WORDS, last=st.integers(0, 1))
     def join(self, salt: str, beginning: int, words: list[int], last: int) -> None:
         tokens = [7] * beginning + words + [last]
@@ -193,7 +187,6 @@ class Pages(RuleBasedStateMachine):
         self.prefixes.insert(SHARED_SALT, holder.tokens[:shared], holder.table.pages, shared=shared)
         holder.table.writable = 0
 
-    @precondition(lambda self: self.size)
     @rule()
     def evict(self) -> None:
         """A request takes all that can be had, and leaves."""
@@ -204,25 +197,21 @@ class Pages(RuleBasedStateMachine):
         self.pool.release(greedy)
         assert self.pool.cached == 0
 
-    @precondition(lambda self: self.size)
     @rule()
     def sweep(self) -> None:
         self.pool.sweep()
 
-    @precondition(lambda self: self.size)
     @rule(count=st.integers(1, 9))
     def give_back(self, count: int) -> None:
         """What was in the pages is lost."""
         for page in self.pool.take_stale(count):
             self.memory[page] = [None] * self.size
 
-    @precondition(lambda self: self.size)
     @invariant()
     def what_takes_memory_is_in_use_or_can_be_given_back(self) -> None:
         written = sum(page != [None] * self.size for page in self.memory)
         assert written <= self.pool.used + self.pool.cached + self.pool.stale
 
-    @precondition(lambda self: self.size)
     @invariant()
     def pages_are_conserved(self) -> None:
         held = {page for holder in self.holders for page in holder.table.pages}
@@ -232,13 +221,11 @@ class Pages(RuleBasedStateMachine):
         if not self.holders:
             self.pool.check_idle()
 
-    @precondition(lambda self: self.size)
     @invariant()
     def everyone_reads_what_was_written(self) -> None:
         for holder in self.holders:
             assert self.written(holder.table, len(holder.tokens)) == holder.tokens
 
-    @precondition(lambda self: self.size)
     @invariant()
     def what_is_found_is_right(self) -> None:
         for salt in "ab":
@@ -279,14 +266,8 @@ def keep(prefixes: PrefixCache, sequence: list[int], salt: str = "a", shared: in
 
 def longest_common_prefix(sequences: list[list[int]], prompt: list[int]) -> int:
     """How much of a prompt, but for its last token, one of these begins with."""
-    return max(
-        (
-            sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, prompt[:-1], strict=False)))
-            for one in sequences
-            if len(one) >= SHORTEST
-        ),
-        default=0,
-    )
+    kept = (one for one in sequences if len(one) >= SHORTEST)
+    return max((n for one in kept for n in range(len(prompt)) if one[:n] == prompt[:n]), default=0)
 
 
 @given(sizes, st.lists(tokens, max_size=6), tokens)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
-import msgspec
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from app.settings import DEMO_MODEL
 from engine.loading.loader import load
 from engine.loading.probe import probe
 from engine.machine import EngineOptions
@@ -18,8 +17,8 @@ from engine.messages import FinishReason
 from engine.scheduling.core import EngineCore
 from tests.engine.families import FAMILIES, VOCABULARY
 from tests.engine.tiny_models import (
-    GREEDY,
     end_of,
+    greedy,
     make,
     prepared_request,
     prompt,
@@ -29,7 +28,6 @@ from tests.engine.tiny_models import (
 )
 
 TIE = 1e-4
-DEMO = Path(__file__).parents[3] / "demo_model" / "checkpoint"
 
 
 def generated(module: PreTrainedModel, tokens: list[int], count: int) -> list[int]:
@@ -79,7 +77,7 @@ def test_replies_that_join_and_leave_mid_flight_are_what_generate_writes(family:
     jobs = {f"r{n}": (5 + 17 * n % 70, n, 6 + 5 * n % 17) for n in range(9)}
     outputs = []
     for name, (size, salt, count) in jobs.items():
-        requested = msgspec.structs.replace(GREEDY, max_new_tokens=count)
+        requested = greedy(max_new_tokens=count)
         core.submit(prepared_request(name, prompt(size, salt=salt), requested))
         outputs += core.step() + core.step()
     core.cancel("r4")
@@ -91,10 +89,10 @@ def test_replies_that_join_and_leave_mid_flight_are_what_generate_writes(family:
             assert_same_up_to_ties(reference_of(family), prompt(size, salt=salt), got, expected)
 
 
-@pytest.mark.skipif(not DEMO.is_dir(), reason="the demo model's checkpoint is not built")
+@pytest.mark.skipif(not DEMO_MODEL.is_dir(), reason="the demo model's checkpoint is not built")
 def test_the_demo_model_says_what_generate_says_alone_and_in_a_full_batch() -> None:
-    model = load(EngineOptions(model=str(DEMO), device="cpu", dtype="float32", max_batch=6))
-    reference = AutoModelForCausalLM.from_pretrained(DEMO, dtype=torch.float32).eval()
+    model = load(EngineOptions(model=str(DEMO_MODEL), device="cpu", dtype="float32", max_batch=6))
+    reference = AutoModelForCausalLM.from_pretrained(DEMO_MODEL, dtype=torch.float32).eval()
     questions = [
         "Hello!",
         "Count from 1 to 30.",
@@ -110,9 +108,10 @@ def test_the_demo_model_says_what_generate_says_alone_and_in_a_full_batch() -> N
         for question in questions
     ]
     core = EngineCore(model)
-    for n, tokens in enumerate(prompts):
-        core.submit(prepared_request(str(n), tokens, msgspec.structs.replace(GREEDY, max_new_tokens=60)))
-    outputs = run_out(core)
+    outputs = run_out(
+        core,
+        *(prepared_request(str(n), tokens, greedy(max_new_tokens=60)) for n, tokens in enumerate(prompts)),
+    )
     for n, tokens in enumerate(prompts):
         expected = generated(reference, tokens, 60)
         written = [token for token in expected if token not in model.eos_ids]

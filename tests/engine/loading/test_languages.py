@@ -10,9 +10,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from engine.errors import PromptRejected
-from engine.loading.loader import load
 from engine.loading.tokenizer import TranslationTokenizer, generation_of, read_config
-from engine.machine import EngineOptions
 from tests.engine import translator_folders as folders
 
 TEXT = "My name is Anna."
@@ -73,12 +71,3 @@ def test_an_unfinished_source_has_no_end_where_the_model_learned_what_that_means
     assert learned.source(TEXT, "eng_Latn", "zho_Hans") == whole
     assert learned.source(TEXT, "eng_Latn", "zho_Hans", unfinished=True) == whole[:-1]
     assert whole[-1] == tokenizer.eos_token_id
-
-
-def test_a_loaded_translator_tells_what_it_is(tmp_path: Path) -> None:
-    folder = folders.marian(tmp_path / "marian")
-    model = load(EngineOptions(model=str(folder), device="cpu", dtype="float32"))
-    facts = model.facts()
-    assert facts.languages is not None
-    assert (facts.languages.sources, facts.languages.targets) == (("en",), ("zh",))
-    assert facts.context_tokens == 2 * facts.languages.source_tokens

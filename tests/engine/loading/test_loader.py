@@ -24,6 +24,7 @@ from transformers import (
     Lfm2Config,
     LlamaConfig,
     MambaConfig,
+    PreTrainedConfig,
     PreTrainedTokenizerFast,
     Qwen3NextConfig,
     RwkvConfig,
@@ -328,14 +329,15 @@ LONGROPE = {
 }  # fmt: skip
 
 
-def test_the_window_is_what_the_positions_allow() -> None:
-    assert window_of(LlamaConfig(max_position_embeddings=77)) == 77
-    assert window_of(Gemma3TextConfig(max_position_embeddings=99)) == 99
-    assert window_of(MambaConfig()) is None
-
-
-def test_frequencies_that_would_switch_for_the_whole_batch_bound_the_window() -> None:
-    config = LlamaConfig(
-        hidden_size=64, num_attention_heads=1, max_position_embeddings=256, rope_parameters=LONGROPE
-    )
-    assert window_of(config) == 64
+@pytest.mark.parametrize(
+    ("config", "window"),
+    [
+        (LlamaConfig(max_position_embeddings=77), 77),
+        (Gemma3TextConfig(max_position_embeddings=99), 99),
+        (MambaConfig(), None),
+        (LlamaConfig(head_dim=64, max_position_embeddings=256, rope_parameters=LONGROPE), 64),
+    ],
+    ids=["llama", "gemma", "no positions", "frequencies that would switch for the whole batch"],
+)
+def test_the_window_is_what_the_positions_allow(config: PreTrainedConfig, window: int | None) -> None:
+    assert window_of(config) == window

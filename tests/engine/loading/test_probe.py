@@ -29,7 +29,6 @@ from transformers import (
 
 from engine.errors import ModelNotUsable
 from engine.loading.probe import (
-    LARGEST_STEP,
     NotTestable,
     agrees,
     kv_bytes_per_token,
@@ -38,7 +37,6 @@ from engine.loading.probe import (
     reduced,
     try_small_model,
 )
-from engine.scheduling.scheduler import LARGEST_BUDGET
 from tests.engine.conftest import small_tokenizer
 from tests.engine.families import FAMILIES, SIZES, VOCABULARY, WINDOW
 from tests.engine.families_table import PAGE, answer, page
@@ -96,10 +94,6 @@ def test_a_model_that_says_something_else_through_the_slots_is_refused() -> None
 def test_the_largest_step_is_computed_at_once_within_the_window(family: str) -> None:
     module = probe(make(family), VOCABULARY).module
     assert largest_step(module, VOCABULARY, WINDOW).shape == (1, VOCABULARY)
-
-
-def test_no_step_has_a_larger_chunk_of_prompts() -> None:
-    assert LARGEST_STEP == LARGEST_BUDGET
 
 
 def test_a_fused_pass_that_says_something_else_is_left_out_and_told(

@@ -41,13 +41,17 @@ def processed(folder: Path, shown: Any) -> Any:
     return KINDS[kind][2].from_pretrained(folder)([shown], return_tensors="np")["pixel_values"][0]
 
 
+def meant(image_processor: ImageProcessor, shown: Image) -> Any:
+    """The model's input for an image."""
+    scale, points = image_processor.scale(), image_processor.tiles(shown)
+    return np.stack([scale[channel][points[:, channel]] for channel in range(3)], axis=1)
+
+
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF"])
 def test_points_and_what_they_mean_are_those_of_the_processor(kind: str, folder: Path) -> None:
-    image_processor, shown = ImageProcessor.of(str(folder)), image(3, 50, 31, kind)
-    points, scale = image_processor.tiles(shown), image_processor.scale()
-    meant = np.stack([scale[channel][points[:, channel]] for channel in range(3)], axis=1)
+    shown = image(3, 50, 31, kind)
     expected = processed(folder, Pillow.open(io.BytesIO(shown.data)))
-    assert np.array_equal(meant, expected)
+    assert np.array_equal(meant(ImageProcessor.of(str(folder)), shown), expected)
 
 
 def turned(orientation: int, *more: Any) -> Image:
@@ -65,9 +69,8 @@ def test_a_photo_is_looked_at_upright(orientation: int, more: tuple[Any, ...], f
     image_processor, shown = ImageProcessor.of(str(folder)), turned(orientation, *more)
     upright = ImageOps.exif_transpose(Pillow.open(io.BytesIO(shown.data)))
     assert image_processor.size(shown) == upright.size
-    scale, points = image_processor.scale(), image_processor.tiles(shown)
-    meant = np.stack([scale[channel][points[:, channel]] for channel in range(3)], axis=1)
-    assert np.array_equal(meant, processed(folder, Pillow.fromarray(np.asarray(upright))))
+    expected = processed(folder, Pillow.fromarray(np.asarray(upright)))
+    assert np.array_equal(meant(image_processor, shown), expected)
 
 
 def test_a_photo_that_was_held_in_no_way_at_all_is_looked_at_as_it_is(folder: Path) -> None:

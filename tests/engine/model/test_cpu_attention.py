@@ -18,10 +18,9 @@ from engine.model.attention import AttentionParams, Backend, Reference
 from engine.model.cpu import kernels as cpu_kernels
 from engine.model.cpu.kernels import BadTable, Cpu
 from engine.step_layout import Span
+from tests.engine.conftest import needs_kernels
 from tests.engine.model.paged import Case, Shape, attended_by_hand, paged
 from tests.engine.tiny_models import prompt, served
-
-needs_kernels = pytest.mark.skipif(bool(cpu_kernels.trouble()), reason=cpu_kernels.trouble())
 
 PLAIN = AttentionParams(0.3)
 DTYPES = st.sampled_from((torch.float32, torch.bfloat16))

@@ -14,6 +14,7 @@ import torch
 
 from engine.model.cpu import kernels as cpu_kernels
 from engine.model.cpu.kernels import NoKernels
+from tests.engine.conftest import needs_kernels
 
 COMPILER = (sysconfig.get_config_var("CC") or "cc").partition(" ")[0]
 FLAGS = ("-O3", "-fopenmp", "-std=gnu11", "-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror")
@@ -38,9 +39,6 @@ def complaint(source: str) -> str:
 
 
 needs_a_compiler = pytest.mark.skipif(bool(complaint(GCC_WITH_HEADERS)), reason=complaint(GCC_WITH_HEADERS))
-
-
-needs_kernels = pytest.mark.skipif(bool(cpu_kernels.trouble()), reason=cpu_kernels.trouble())
 
 
 @needs_a_compiler

@@ -24,11 +24,9 @@ from engine.model.cpu.kernels import (
     take_over,
 )
 from engine.scheduling.core import EngineCore
-from tests.engine.conftest import computing_on
+from tests.engine.conftest import computing_on, needs_kernels
 from tests.engine.families import SIZES
-from tests.engine.tiny_models import make, prepared_request, prompt, run_out, served, tokens_of
-
-needs_kernels = pytest.mark.skipif(bool(cpu_kernels.trouble()), reason=cpu_kernels.trouble())
+from tests.engine.tiny_models import make, prepared_request, prompt, reply_to, run_out, served, tokens_of
 
 SEEDS = st.integers(0, 2**31)
 DTYPES = st.sampled_from((torch.float32, torch.bfloat16))
@@ -172,8 +170,7 @@ def test_a_quantized_model_is_served_alike_alone_and_in_a_batch() -> None:
     model = served("llama")
     quantize(model.module)
     core = EngineCore(model)
-    core.submit(prepared_request("alone", prompt(9)))
-    alone = tokens_of(run_out(core), "alone")
+    alone = reply_to(core, prepared_request("alone", prompt(9)))
     for n in range(4):
         core.submit(prepared_request(f"r{n}", prompt(9 if n == 2 else 20 + n)))
     assert tokens_of(run_out(core), "r2") == alone

@@ -33,11 +33,11 @@ from engine.model.cpu.kernels import quantize
 from engine.model.devices import is_out_of_memory
 from engine.model.fused_decoder import FusedDecoder, fused_decoder
 from engine.step_layout import Span
-from tests.engine.conftest import computing_on
+from tests.engine.conftest import computing_on, needs_kernels
 from tests.engine.families import SIZES, VOCABULARY
 from tests.engine.tiny_models import prompt
 
-pytestmark = pytest.mark.skipif(bool(cpu_kernels.trouble()), reason=cpu_kernels.trouble())
+pytestmark = needs_kernels
 
 PAGE = 16
 SIZE = SIZES["head_dim"]

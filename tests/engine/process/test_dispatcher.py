@@ -108,8 +108,11 @@ class Gateway:
         self.dispatcher.start(self.gone.set)
         self.dispatcher.set_request_builder(RequestBuilder(NoText(), Params(), context_tokens=100))
 
+    def send(self, *messages: ToEngine) -> None:
+        self.end.sendall(b"".join(map(pack, messages)))
+
     def run_job(self, message: CountRequest | Ping) -> FromEngine:
-        self.end.sendall(pack(message))
+        self.send(message)
         (body,) = Unpacker().feed(self.end.recv(10_000))
         return self._decoder.decode(body)
 
@@ -129,6 +132,10 @@ def gateway() -> Iterator[Gateway]:
     gateway.close()
 
 
+HELD = ReplySpec(tools=(Tool("a", parameters="{}"),))
+"""A spec whose grammar takes a while to try."""
+
+
 def saying(content: str) -> tuple[Message, ...]:
     return (Message("user", content),)
 
@@ -142,7 +149,7 @@ def test_pings_tell_whether_the_step_loop_is_at_work_and_how_often_it_took_some(
     while (pong := gateway.run_job(Ping(7))) == Pong(7, busy=True, turns=2):
         pass
     assert pong == Pong(7, busy=False, turns=2)
-    gateway.end.sendall(pack(Cancel("r")))
+    gateway.send(Cancel("r"))
     waits.join()
     assert gateway.run_job(Ping(8)) == Pong(8, busy=True, turns=3)
 
@@ -157,7 +164,7 @@ def test_bytes_that_are_no_message_end_the_process(
 
 def test_a_broken_line_is_the_gateways_end(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    gateway.end.sendall(pack(Ping(1)))
+    gateway.send(Ping(1))
     gateway.close()
     assert "Traceback" not in caplog.text
 
@@ -174,8 +181,8 @@ def _arrived(gateway: Gateway, how_many: int) -> list[str]:
 def test_prompts_wait_fairly_between_clients(gateway: Gateway) -> None:
     """Whoever sends many at once waits behind himself."""
     gateway.made.goes_on.clear()
-    for place, client in enumerate(("first", "greedy", "greedy", "greedy", "modest")):
-        gateway.end.sendall(pack(Request(f"{client}{place}", saying(f"{client}{place}"), client=client)))
+    clients = enumerate(("first", "greedy", "greedy", "greedy", "modest"))
+    gateway.send(*(Request(f"{name}{n}", saying(f"{name}{n}"), client=name) for n, name in clients))
     gateway.run_job(Ping(1))
     gateway.made.goes_on.set()
     assert _arrived(gateway, 5) == ["first0", "greedy1", "modest4", "greedy2", "greedy3"]
@@ -184,12 +191,11 @@ def test_prompts_wait_fairly_between_clients(gateway: Gateway) -> None:
 def test_a_grammar_counts_as_the_work_that_it_is(gateway: Gateway) -> None:
     """However short: a prompt with one is not made before longer prompts of others."""
     gateway.made.goes_on.clear()
-    held = ReplySpec(tools=(Tool("a", parameters="{}"),))
-    gateway.end.sendall(pack(Request("first", saying("first"), client="first")))
+    gateway.send(Request("first", saying("first"), client="first"))
     for place in range(2):
-        gateway.end.sendall(pack(Request(f"held{place}", saying("a"), client="held", spec=held)))
+        gateway.send(Request(f"held{place}", saying("a"), client="held", spec=HELD))
     for place in range(2):
-        gateway.end.sendall(pack(Request(f"long{place}", saying("a" * 50), client="long")))
+        gateway.send(Request(f"long{place}", saying("a" * 50), client="long"))
     gateway.run_job(Ping(1))
     gateway.made.goes_on.set()
     assert _arrived(gateway, 5) == ["first", "long0", "long1", "held0", "held1"]
@@ -197,13 +203,13 @@ def test_a_grammar_counts_as_the_work_that_it_is(gateway: Gateway) -> None:
 
 def test_a_prompt_whose_asker_left_is_made_no_further_or_not_at_all(gateway: Gateway) -> None:
     gateway.made.goes_on.clear()
-    gateway.end.sendall(pack(CountRequest(1, saying("current"))))
+    gateway.send(CountRequest(1, saying("current")))
     assert gateway.made.begun.wait(30)
-    gateway.end.sendall(pack(CountRequest(2, saying("left"))) + pack(Request("r", saying("gone"))))
-    gateway.end.sendall(pack(CancelCount(2)) + pack(Cancel("r")))
+    gateway.send(CountRequest(2, saying("left")), Request("r", saying("gone")))
+    gateway.send(CancelCount(2), Cancel("r"))
     gateway.run_job(Ping(1))
     assert not gateway.made.stops.is_set()
-    gateway.end.sendall(pack(CancelCount(1)))
+    gateway.send(CancelCount(1))
     assert gateway.made.stops.wait(30)
     gateway.made.goes_on.set()
     (_stopped,) = Unpacker().feed(gateway.end.recv(10_000))
@@ -211,32 +217,19 @@ def test_a_prompt_whose_asker_left_is_made_no_further_or_not_at_all(gateway: Gat
     assert gateway.made.received == ["current", "abc"]
 
 
-HELD = ReplySpec(tools=(Tool("a", parameters="{}"),))
-
-
-def test_who_needs_no_grammar_does_not_wait_for_the_trial_of_one(gateway: Gateway) -> None:
-    gateway.made.tried["a"] = 1_000_000
-    gateway.end.sendall(pack(Request("held", saying("a"), client="held", spec=HELD)))
-    assert gateway.made.begun.wait(30)
-    gateway.end.sendall(pack(Request("plain", saying("plain"), client="plain")))
-    assert _arrived(gateway, 1) == ["plain"]
-    gateway.made.tried["a"] = 0
-    assert _arrived(gateway, 1) == ["held"]
-
-
 def test_a_trial_that_goes_on_is_asked_for_now_and_then_while_others_wait(gateway: Gateway) -> None:
-    """Each time takes as long as many prompts: one whose requests come one after the other waits for few of them."""
+    """Who needs no grammar does not wait for the trial of one, however many requests come one after the other."""
     received = gateway.made.received
     gateway.made.tried["a"] = 1_000_000
-    gateway.end.sendall(pack(Request("held", saying("a"), client="held", spec=HELD)))
+    gateway.send(Request("held", saying("a"), client="held", spec=HELD))
     assert gateway.made.begun.wait(30)
-    gateway.end.sendall(pack(Request("plain", saying("plain"), client="plain")))
+    gateway.send(Request("plain", saying("plain"), client="plain"))
     assert _arrived(gateway, 1) == ["plain"]
     while received[-1] != "a":  # nobody else waits: it is level with the others from here on
         gateway.run_job(Ping(1))
     gateway.made.goes_on.clear()
     for place in range(9):
-        gateway.end.sendall(pack(Request(f"plain{place}", saying("plain"), client="plain")))
+        gateway.send(Request(f"plain{place}", saying("plain"), client="plain"))
     gateway.run_job(Ping(1))
     gateway.made.goes_on.set()
     assert _arrived(gateway, 9)[-1] == "plain8"
@@ -249,9 +242,9 @@ def test_a_trial_that_goes_on_is_asked_for_now_and_then_while_others_wait(gatewa
 
 def test_a_prompt_that_was_set_aside_is_not_made_for_one_who_left(gateway: Gateway) -> None:
     gateway.made.tried["a"] = 1_000_000
-    gateway.end.sendall(pack(CountRequest(1, saying("a"), spec=HELD)))
+    gateway.send(CountRequest(1, saying("a"), spec=HELD))
     assert gateway.made.begun.wait(30)
-    gateway.end.sendall(pack(CancelCount(1)) + pack(CountRequest(2, saying("plain"))))
+    gateway.send(CancelCount(1), CountRequest(2, saying("plain")))
     unpacker, reported = Unpacker(), list[bytes]()
     while not reported or gateway.decode(reported[-1]) != CountResult(2, 5):
         reported += unpacker.feed(gateway.end.recv(10_000))

@@ -12,12 +12,7 @@ import pytest
 import pytest_asyncio
 
 from connections.images import MAX_PIXELS, MAX_SIDE, image_from_bytes
-from engine.messages import (
-    FinishReason,
-    Message,
-    Params,
-    Request,
-)
+from engine.messages import ErrorCode, FinishReason, Message, Params, Request
 from engine.process.client import EngineClient
 from engine.vision.image import NOT_SEEN, Image
 from tests.engine.replies import engine_of, reply_of
@@ -91,7 +86,7 @@ async def test_a_broken_image_ends_its_own_reply_alone(kind: str, engine: Engine
         reply_of(engine.generate(make_request(f"bad {kind}", image_message("What?", BROKEN[kind]())))),
         reply_of(engine.generate(make_request(f"good {kind}", image_message("What is this?", image(5))))),
     )
-    assert end.reason is FinishReason.ERROR
+    assert (end.reason, end.error_code) == (FinishReason.ERROR, ErrorCode.BAD_PARAMS)
     assert (end.error or "").startswith("The image can't be decoded: "), end
     assert good == reference_reply(folder, image_message("What is this?", image(5)))
     later = (

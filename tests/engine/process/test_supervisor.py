@@ -6,6 +6,7 @@ import asyncio
 import socket
 import sys
 
+import pytest
 import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,26 +23,11 @@ from engine.process.supervision import (
 POLICY = RestartPolicy(first_delay_s=1, longest_delay_s=3, deaths=5, window_s=100, jitter=0.5)
 
 
-def never() -> float:
-    return 0.0
-
-
-def always() -> float:
-    return 1.0
-
-
-def test_waits_double_up_to_the_longest_and_then_it_is_over() -> None:
-    ledger = RestartLedger(POLICY, never)
-    assert [ledger.died(now) for now in range(5)] == [1, 2, 3, 3, None]
-
-
-def test_deaths_long_ago_are_forgiven() -> None:
-    ledger = RestartLedger(POLICY, never)
-    assert [ledger.died(now * 100.0) for now in range(9)] == [1] * 9
-
-
-def test_waits_are_shortened_by_chance() -> None:
-    assert RestartLedger(POLICY, always).died(0) == 0.5
+def test_waits_double_up_to_the_longest_until_it_is_over_and_deaths_long_ago_are_forgiven() -> None:
+    often, seldom = (RestartLedger(POLICY, lambda: 0.0) for _ in range(2))
+    assert [often.died(now) for now in range(5)] == [1, 2, 3, 3, None]
+    assert [seldom.died(now * 100.0) for now in range(9)] == [1] * 9
+    assert RestartLedger(POLICY, lambda: 1.0).died(0) == 0.5, "shortened by chance"
 
 
 @given(st.lists(st.floats(0, 1000)), st.floats(0, 1))
@@ -69,16 +55,22 @@ def beats(*pongs: tuple[bool, int]) -> str | None:
     return trouble
 
 
-def test_a_heart_stops_where_the_step_loop_stands_at_one_step() -> None:
-    assert beats(*[(True, 7)] * 5) is None
-    assert beats(*[(True, 7)] * 6) == "A step of the engine did not end within 20 s."
-
-
-def test_a_step_loop_that_waits_or_goes_on_stands_nowhere() -> None:
-    assert beats(*[(False, 7)] * 9) is None
-    assert beats(*((True, turn) for turn in range(9))) is None
-    assert beats(*[(True, 7)] * 5, (True, 8), *[(True, 8)] * 4) is None
-    assert beats(*[(True, 7)] * 5, (False, 7), *[(True, 7)] * 4) is None
+@pytest.mark.parametrize(
+    ("pongs", "stops"),
+    [
+        ([(True, 7)] * 5, False),
+        ([(True, 7)] * 6, True),
+        ([(False, 7)] * 9, False),
+        ([(True, turn) for turn in range(9)], False),
+        ([*[(True, 7)] * 5, *[(True, 8)] * 5], False),
+        ([*[(True, 7)] * 5, (False, 7), *[(True, 7)] * 4], False),
+    ],
+    ids=["a long step", "a longer one", "it waits", "it goes on", "from step to step", "it waited meanwhile"],
+)
+def test_a_heart_stops_where_the_step_loop_stands_at_one_step(
+    pongs: list[tuple[bool, int]], *, stops: bool
+) -> None:
+    assert beats(*pongs) == ("A step of the engine did not end within 20 s." if stops else None)
 
 
 def test_what_is_sent_to_a_process_that_is_gone_is_nothing() -> None:

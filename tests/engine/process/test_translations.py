@@ -76,7 +76,7 @@ async def test_a_translation_and_what_follows_a_prefix_are_those_of_generate(
     assert facts.features == ("translate",)
     assert facts.languages is not None
     assert {"en", "zh", "ja"} <= set(facts.languages.targets)
-    assert facts.languages.source_tokens == 64
+    assert (facts.languages.source_tokens, facts.context_tokens) == (64, 2 * 64)
     text, end = await reply_of(engine.generate(make_request("one", Translation("zh", "en"))))
     assert (text.strip(), end.generated_tokens) == (generated(folder), TOKENS)
     prefix = "早上好"

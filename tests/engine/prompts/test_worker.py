@@ -75,26 +75,18 @@ def test_it_has_no_torch_and_little_memory(process: Make) -> None:
     assert "libtorch" not in mapped.read_text()
 
 
-def test_one_that_died_is_started_again_and_what_was_asked_is_answered(
-    process: Make, caplog: pytest.LogCaptureFixture
-) -> None:
-    prompts = process()
-    first, died = prompts.run_job(JOB), pid_of(prompts)
-    os.kill(died, signal.SIGKILL)
-    assert prompts.run_job(JOB) == first
-    assert pid_of(prompts) != died
-    assert "restarted" in caplog.text
-
-
-def test_one_that_hangs_is_started_again_and_what_was_asked_is_answered(
-    process: Make, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("trouble", "reported"), [(signal.SIGKILL, "restarted"), (signal.SIGSTOP, "no answer within 5 s")]
+)
+def test_one_that_died_or_hangs_is_started_again_and_what_was_asked_is_answered(
+    trouble: signal.Signals, reported: str, process: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     prompts = process(job_timeout_s=5.0)
-    first, hangs = prompts.run_job(JOB), pid_of(prompts)
-    os.kill(hangs, signal.SIGSTOP)
+    first, before = prompts.run_job(JOB), pid_of(prompts)
+    os.kill(before, trouble)
     assert prompts.run_job(JOB) == first
-    assert pid_of(prompts) != hangs
-    assert "no answer within 5 s" in caplog.text
+    assert pid_of(prompts) != before
+    assert reported in caplog.text
 
 
 def test_an_image_with_which_it_hangs_is_asked_once(process: Make) -> None:

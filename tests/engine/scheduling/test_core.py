@@ -32,6 +32,8 @@ from tests.engine.tiny_models import (
     alone,
     core_of,
     end_of,
+    ended,
+    greedy,
     prepared_request,
     prompt,
     run_out,
@@ -48,8 +50,7 @@ def core() -> EngineCore:
 @pytest.mark.parametrize("holds", [False, True])
 def test_a_reply_starts_writes_and_ends_once(core: EngineCore, *, holds: bool) -> None:
     """Text that was held back comes at a natural end, with its tokens."""
-    core.submit(prepared_request("a", prompt(5), reply=Numbers(holds=holds)))
-    outputs = run_out(core)
+    outputs = run_out(core, prepared_request("a", prompt(5), reply=Numbers(holds=holds)))
     assert outputs[0] == Started("a", prompt_tokens=5)
     chunks = [o for o in outputs[1:-1] if isinstance(o, Chunk)]
     assert (len(chunks), len(tokens_of(outputs, "a"))) == (len(outputs) - 2, 8)
@@ -65,16 +66,14 @@ def test_what_ends_a_reply_counts_but_is_not_text(by: str) -> None:
     third = alone(prompt(5), 3)[2]
     ends, stop = (frozenset({third}), None) if by == "an end token" else (frozenset[int](), third)
     core = EngineCore(served("llama", eos_ids=ends))
-    core.submit(prepared_request("a", prompt(5), reply=Numbers(stop=stop)))
-    outputs = run_out(core)
+    outputs = run_out(core, prepared_request("a", prompt(5), reply=Numbers(stop=stop)))
     end = end_of(outputs, "a")
     assert (end.reason, end.generated_tokens, len(tokens_of(outputs, "a"))) == (FinishReason.STOP, 3, 2)
 
 
 def test_cancelled_between_the_chunks_of_its_prefill() -> None:
     core = EngineCore(served("llama"), step_target_s=1e-9)
-    core.submit(prepared_request("warm", prompt(100)))
-    run_out(core)
+    run_out(core, prepared_request("warm", prompt(100)))
     core.submit(prepared_request("a", prompt(100, salt=1)))
     assert core.step() == [Started("a", 100), Prefilling("a", 0.16)]
     core.cancel("a")
@@ -136,10 +135,10 @@ def test_time_runs_out_in_the_queue_and_in_the_reply(*, running: bool, feeds: bo
 
 
 def test_time_that_runs_out_after_the_end_is_no_second_end(core: EngineCore) -> None:
-    core.submit(
-        prepared_request("a", prompt(5), msgspec.structs.replace(GREEDY, max_time_s=1e-9, max_new_tokens=1))
+    outputs = run_out(
+        core,
+        prepared_request("a", prompt(5), greedy(max_time_s=1e-9, max_new_tokens=1)),
     )
-    outputs = run_out(core)
     core.submit(prepared_request("a", prompt(5)))
     end_of(outputs, "a")
     assert end_of(run_out(core), "a").reason is FinishReason.LENGTH
@@ -181,10 +180,8 @@ def next_turn(outputs: list[Output], tokens: list[int], name: str = "a") -> list
 
 def test_the_next_turn_takes_up_the_prompt_and_the_reply(core: EngineCore) -> None:
     tokens = prompt(40)
-    core.submit(prepared_request("a", tokens))
-    again = next_turn(run_out(core), tokens)
-    core.submit(prepared_request("b", again))
-    outputs = run_out(core)
+    again = next_turn(run_out(core, prepared_request("a", tokens)), tokens)
+    outputs = run_out(core, prepared_request("b", again))
     # Of the reply's eight tokens the last one was never computed.
     assert end_of(outputs, "b").cached_tokens == 47
     assert tokens_of(outputs, "b") == alone(again, 8)
@@ -202,33 +199,37 @@ def test_after_a_cancel_what_was_seen_is_taken_up_and_no_more(core: EngineCore, 
     outputs += core.step()
     seen = tokens_of(outputs, "a")[:3]
     again = [*tokens, *seen, *prompt(6, salt=3)]
-    core.submit(prepared_request("b", again))
-    outputs = run_out(core)
+    outputs = run_out(core, prepared_request("b", again))
     assert end_of(outputs, "b").cached_tokens == 43
     assert tokens_of(outputs, "b") == alone(again, 8)
 
 
 def test_another_salt_takes_up_nothing_but_what_is_shared(core: EngineCore) -> None:
     system, first, second = prompt(32), prompt(9, salt=1), prompt(9, salt=2)
-    for name, rest in (("a", first), ("b", second)):
-        core.submit(prepared_request(name, [*system, *rest], cache_salt=name, shared_tokens=32))
-    outputs = run_out(core)
+    outputs = run_out(
+        core,
+        *(
+            prepared_request(name, [*system, *rest], cache_salt=name, shared_tokens=32)
+            for name, rest in (("a", first), ("b", second))
+        ),
+    )
     assert [end_of(outputs, name).cached_tokens for name in "ab"] == [0, 32]
     assert tokens_of(outputs, "b") == alone([*system, *second], 8)
-    core.submit(prepared_request("c", [*system, *first, *first], cache_salt="c"))
-    assert end_of(run_out(core), "c").cached_tokens == 0
+    assert ended(core, prepared_request("c", [*system, *first, *first], cache_salt="c")).cached_tokens == 0
 
 
 def test_a_reply_that_gives_way_goes_on_with_nothing_lost_and_the_same_random_numbers() -> None:
-    hot = msgspec.structs.replace(
-        GREEDY, do_sample=True, temperature=1.5, max_new_tokens=40, repetition_penalty=1.2
-    )
+    hot = greedy(do_sample=True, temperature=1.5, max_new_tokens=40, repetition_penalty=1.2)
 
     def texts(kv_tokens: int) -> tuple[list[list[int]], int]:
         core = EngineCore(served("llama", kv_tokens=kv_tokens))
-        for n in range(3):
-            core.submit(prepared_request(f"r{n}", prompt(20, n), msgspec.structs.replace(hot, seed=n)))
-        outputs = run_out(core)
+        outputs = run_out(
+            core,
+            *(
+                prepared_request(f"r{n}", prompt(20, n), msgspec.structs.replace(hot, seed=n))
+                for n in range(3)
+            ),
+        )
         return [tokens_of(outputs, f"r{n}") for n in range(3)], core.statistics().preemptions
 
     (roomy, none), (tight, some) = texts(1000), texts(130)
@@ -253,10 +254,11 @@ def test_waiting_is_told_by_place_and_again_when_it_changes() -> None:
 
 def test_what_a_poisoned_prompt_left_is_kept_for_nobody() -> None:
     core, system = EngineCore(poisoned()), prompt(32)
-    core.submit(prepared_request("bad", [*system, POISON, 1], cache_salt="a", shared_tokens=32))
-    assert end_of(run_out(core), "bad").reason is FinishReason.ERROR
-    core.submit(prepared_request("good", [*system, 1], cache_salt="b", shared_tokens=32))
-    outputs = run_out(core)
+    assert (
+        ended(core, prepared_request("bad", [*system, POISON, 1], cache_salt="a", shared_tokens=32)).reason
+        is FinishReason.ERROR
+    )
+    outputs = run_out(core, prepared_request("good", [*system, 1], cache_salt="b", shared_tokens=32))
     assert end_of(outputs, "good").cached_tokens == 0
     assert tokens_of(outputs, "good") == alone([*system, 1], 8)
 
@@ -270,23 +272,20 @@ def test_what_was_cancelled_before_its_first_token_is_not_kept_unseen() -> None:
         core.step()
     core.cancel("bad")
     run_out(core)
-    core.submit(prepared_request("good", [*prompt(60), 1]))
-    outputs = run_out(core)
+    outputs = run_out(core, prepared_request("good", [*prompt(60), 1]))
     assert end_of(outputs, "good").cached_tokens == 0
     assert tokens_of(outputs, "good") == alone([*prompt(60), 1], 8)
 
 
 def test_a_cancel_before_the_first_token_leaves_what_was_kept_of_earlier_turns() -> None:
     core, tokens = EngineCore(served("llama"), step_target_s=1e-9), prompt(40)
-    core.submit(prepared_request("a", tokens))
-    outputs = run_out(core)
+    outputs = run_out(core, prepared_request("a", tokens))
     again = [*next_turn(outputs, tokens), *prompt(60, salt=4)]
     core.submit(prepared_request("b", again))
     core.step()
     core.cancel("b")
     assert end_of(run_out(core), "b").generated_tokens == 0
-    core.submit(prepared_request("c", again))
-    outputs = run_out(core)
+    outputs = run_out(core, prepared_request("c", again))
     assert end_of(outputs, "c").cached_tokens == 47
     assert tokens_of(outputs, "c") == alone(again, 8)
 
@@ -295,8 +294,7 @@ def test_no_memory_to_copy_a_page_puts_the_newest_back_and_it_goes_on_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     core, tokens = EngineCore(served("llama", max_batch=2)), prompt(40)
-    core.submit(prepared_request("a", tokens))
-    again = next_turn(run_out(core), tokens)
+    again = next_turn(run_out(core, prepared_request("a", tokens)), tokens)
     copy, failures = PagedCache.copy, [torch.OutOfMemoryError("no room")]
 
     def full(*arguments: Any) -> None:
@@ -304,11 +302,10 @@ def test_no_memory_to_copy_a_page_puts_the_newest_back_and_it_goes_on_later(
             raise failures.pop()
         copy(*arguments)
 
-    core.submit(prepared_request("beside", prompt(20, 5), msgspec.structs.replace(GREEDY, max_new_tokens=30)))
+    core.submit(prepared_request("beside", prompt(20, 5), greedy(max_new_tokens=30)))
     core.step()
     monkeypatch.setattr(PagedCache, "copy", full)
-    core.submit(prepared_request("b", again))
-    outputs = run_out(core)
+    outputs = run_out(core, prepared_request("b", again))
     assert failures == []
     assert core.statistics().preemptions == 1
     assert tokens_of(outputs, "b") == alone(again, 8)
@@ -319,13 +316,10 @@ def test_no_memory_to_copy_a_page_puts_the_newest_back_and_it_goes_on_later(
 def test_branches_and_replies_that_are_preempted_write_what_they_write_alone(page: int) -> None:
     """Three go on from one beginning, in memory that is too small for all, and one from a page in its middle."""
     core, tokens = EngineCore(served("llama", kv_tokens=160 if page < 256 else 768, page=page)), prompt(40)
-    core.submit(prepared_request("a", tokens))
-    run_out(core)
-    long = msgspec.structs.replace(GREEDY, max_new_tokens=40)
+    run_out(core, prepared_request("a", tokens))
+    long = greedy(max_new_tokens=40)
     jobs = {f"b{n}": [*tokens[: 40 - 3 * n], *prompt(5, 20 + n)] for n in range(3)}
-    for name, text in jobs.items():
-        core.submit(prepared_request(name, text, long))
-    outputs = run_out(core)
+    outputs = run_out(core, *(prepared_request(name, text, long) for name, text in jobs.items()))
     assert [end_of(outputs, name).cached_tokens for name in jobs] == [40, 37, 34]
     assert page == 256 or core.statistics().preemptions > 0
     for name, text in jobs.items():
@@ -351,8 +345,7 @@ def test_an_end_is_told_though_what_was_computed_cannot_be_kept(
     assert not core.busy
     core.step()  # no page is held by nobody
     monkeypatch.undo()
-    core.submit(prepared_request("c", prompt(40)))
-    assert end_of(run_out(core), "c").cached_tokens == 0
+    assert ended(core, prepared_request("c", prompt(40))).cached_tokens == 0
 
 
 def test_keys_and_values_that_nobody_uses_are_given_up_and_those_of_a_talk_that_goes_on_stay() -> None:
@@ -360,8 +353,7 @@ def test_keys_and_values_that_nobody_uses_are_given_up_and_those_of_a_talk_that_
     core = EngineCore(served("llama"), kv_idle_s=60.0, clock=clock)
 
     def cached(name: str, salt: int) -> int:
-        core.submit(prepared_request(name, prompt(40, salt=salt)))
-        return end_of(run_out(core), name).cached_tokens
+        return end_of(run_out(core, prepared_request(name, prompt(40, salt=salt))), name).cached_tokens
 
     assert core.gives_back_in_s is None
     assert (cached("left", 1), cached("talk", 2)) == (0, 0)
@@ -388,8 +380,7 @@ def test_memory_is_given_back_in_parts_between_steps(monkeypatch: pytest.MonkeyP
     model = served("llama", max_batch=1)
     two_at_once = replace(model.kv, bytes_per_token=RELEASED_BYTES_AT_ONCE // PAGE // 2)
     core = EngineCore(replace(model, kv=two_at_once), kv_idle_s=60.0, clock=clock)
-    core.submit(prepared_request("a", prompt(80)))
-    run_out(core)
+    run_out(core, prepared_request("a", prompt(80)))
     for minute in (1, 2):
         clock.now = 60.0 * minute
         core.give_back()
@@ -400,7 +391,7 @@ def test_memory_is_given_back_in_parts_between_steps(monkeypatch: pytest.MonkeyP
     assert sorted(page for pages in given for page in pages) == list(range(6))
 
 
-HOT = msgspec.structs.replace(GREEDY, do_sample=True, temperature=1.5, top_p=0.9)
+HOT = greedy(do_sample=True, temperature=1.5, top_p=0.9)
 
 
 @pytest.fixture
@@ -499,8 +490,9 @@ def test_no_numbers_in_a_step_that_nobody_waited_for_harm_nobody() -> None:
     fed.step()
     fed.cancel("a")
     fed.step()
-    fed.submit(prepared_request("b", prompt(3), msgspec.structs.replace(GREEDY, max_new_tokens=1)))
-    assert end_of(run_out(fed), "b").reason is FinishReason.LENGTH
+    assert (
+        ended(fed, prepared_request("b", prompt(3), greedy(max_new_tokens=1))).reason is FinishReason.LENGTH
+    )
 
 
 @pytest.mark.parametrize("where", ["choosing", "fetching"])
@@ -543,6 +535,5 @@ def test_the_next_step_is_launched_before_the_last_ones_tokens_are_fetched(
 
     monkeypatch.setattr(fed._executor, "launch", noted_launch)
     monkeypatch.setattr(fed._executor, "fetch", noted_fetch)
-    fed.submit(prepared_request("a", prompt(5), msgspec.structs.replace(GREEDY, max_new_tokens=3)))
-    run_out(fed)
+    run_out(fed, prepared_request("a", prompt(5), greedy(max_new_tokens=3)))
     assert order == ["launch", "launch", "fetch", "launch", "fetch", "fetch"]

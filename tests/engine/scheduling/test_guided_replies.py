@@ -25,17 +25,18 @@ from engine.messages import (
 from engine.scheduling.core import EngineCore
 from engine.text.reply_text import PreparedRequest, SamplingParams
 from tests.engine.bystanders import NAMES, PLACES, ROOM, start, written
-from tests.engine.constrained import (
-    CITIES,
-    CITY,
-    SAMPLED,
-    constrained_request,
-    ids_of,
-    served,
-    text_of,
-)
+from tests.engine.constrained import CITIES, CITY, SAMPLED, constrained_request, ids_of, served, text_of
 from tests.engine.scheduling.test_scoring import entries_of, scored
-from tests.engine.tiny_models import GREEDY, core_of, end_of, prepared_request, prompt, run_out, tokens_of
+from tests.engine.tiny_models import (
+    core_of,
+    end_of,
+    greedy,
+    prepared_request,
+    prompt,
+    reply_to,
+    run_out,
+    tokens_of,
+)
 
 LETTERS = Regex("[a-f]{20,40}")
 
@@ -74,15 +75,16 @@ def test_replies_with_and_without_formats_share_a_batch(undisturbed: dict[str, l
     assert {*json.loads(text_of(outputs, "list"))} <= {1, 2}
 
 
-GREEDY_LONG = msgspec.structs.replace(GREEDY, max_new_tokens=60)
+GREEDY_LONG = greedy(max_new_tokens=60)
 
 
 def test_a_reply_of_full_length_that_is_complete_ends_as_such() -> None:
     """And one that is not by then is never passed off as valid."""
     for most, reason in ((5, FinishReason.STOP), (4, FinishReason.LENGTH)):
         core = EngineCore(served())
-        core.submit(constrained_request(Regex("[xyz]{5}"), "a", prompt(5), sampled(1, max_new_tokens=most)))
-        outputs = run_out(core)
+        outputs = run_out(
+            core, constrained_request(Regex("[xyz]{5}"), "a", prompt(5), sampled(1, max_new_tokens=most))
+        )
         end = end_of(outputs, "a")
         assert (end.reason, end.generated_tokens, len(text_of(outputs, "a"))) == (reason, most, most)
 
@@ -92,8 +94,7 @@ def test_an_end_token_ends_a_reply_where_its_grammar_may_end() -> None:
     likely = sampled(2, logit_bias=((end_token, 90.0),))
     for how, letters in ((likely, 3), (msgspec.structs.replace(likely, min_tokens=6), 6)):
         core = EngineCore(served())
-        core.submit(constrained_request(Regex("[xyz]{3,}"), "a", prompt(5), how))
-        outputs = run_out(core)
+        outputs = run_out(core, constrained_request(Regex("[xyz]{3,}"), "a", prompt(5), how))
         assert end_of(outputs, "a").reason is FinishReason.STOP
         assert len(tokens_of(outputs, "a")) == letters
 
@@ -103,8 +104,7 @@ def test_end_tokens_that_are_ignored_still_end_what_a_grammar_ends() -> None:
     how = sampled(2, logit_bias=((end_token, 90.0),), ignore_eos=True, max_new_tokens=9)
     core = EngineCore(served())
     core.submit(constrained_request(Regex("[a-z]{3,}"), "guided", prompt(5), how))
-    core.submit(prepared_request("free", prompt(5), how))
-    outputs = run_out(core)
+    outputs = run_out(core, prepared_request("free", prompt(5), how))
     assert end_of(outputs, "guided").reason is FinishReason.STOP
     assert (end_of(outputs, "free").reason, end_of(outputs, "free").generated_tokens) == (
         FinishReason.LENGTH,
@@ -116,14 +116,22 @@ def test_a_reply_that_is_preempted_in_the_middle_of_its_grammar_goes_on_from_the
     """Two replies outgrow the memory: one goes back to the queue, and its grammar with it."""
     core = EngineCore(served(max_batch=2, kv_tokens=96))
     formats = {"a": Regex("a[bc]{24}d"), "b": Regex("w[xy]{24}z")}
-    for n, (name, requested) in enumerate(formats.items()):
-        core.submit(constrained_request(requested, name, prompt(24, salt=n), sampled(n, max_new_tokens=60)))
-    outputs = run_out(core)
+    outputs = run_out(
+        core,
+        *(
+            constrained_request(requested, name, prompt(24, salt=n), sampled(n, max_new_tokens=60))
+            for n, (name, requested) in enumerate(formats.items())
+        ),
+    )
     assert core.statistics().preemptions
     for n, (name, requested) in enumerate(formats.items()):
         alone = EngineCore(served())
-        alone.submit(constrained_request(requested, name, prompt(24, salt=n), sampled(n, max_new_tokens=60)))
-        assert tokens_of(outputs, name) == tokens_of(run_out(alone), name)
+        assert tokens_of(outputs, name) == tokens_of(
+            run_out(
+                alone, constrained_request(requested, name, prompt(24, salt=n), sampled(n, max_new_tokens=60))
+            ),
+            name,
+        )
         assert end_of(outputs, name).reason is FinishReason.STOP
 
 
@@ -188,8 +196,9 @@ def test_nobody_waits_for_a_mask_that_is_late_but_its_own_reply(
     masks_wait.set()
     outputs += run_out(core)
     alone = EngineCore(served())
-    alone.submit(constrained_request(CITIES, "slow", prompt(9), sampled(5)))
-    assert tokens_of(outputs, "slow") == tokens_of(run_out(alone), "slow")
+    assert tokens_of(outputs, "slow") == reply_to(
+        alone, constrained_request(CITIES, "slow", prompt(9), sampled(5))
+    )
 
 
 def test_a_request_that_comes_while_a_mask_is_waited_for_begins_at_once(masks_wait: threading.Event) -> None:
@@ -226,9 +235,13 @@ def test_the_scores_of_tokens_stay_the_models_own() -> None:
     guided = replace(
         scored("guided", tokens, one, 5), grammar=constrained_request(CITIES, "", tokens).grammar
     )
-    for request in (scored("free", tokens, one, 5), scored("biased", tokens, biased, 5), guided):
-        free.submit(request)
-    outputs = run_out(free)
+    outputs = run_out(
+        free,
+        *(
+            request
+            for request in (scored("free", tokens, one, 5), scored("biased", tokens, biased, 5), guided)
+        ),
+    )
     free_top, *others = (entries_of(outputs, name)[0].top for name in ("free", "biased", "guided"))
     for top in others:
         assert [entry.token for entry in top] == [entry.token for entry in free_top]
@@ -253,8 +266,7 @@ def test_the_scores_of_tokens_stay_the_models_own() -> None:
 def test_values_that_there_are_none_of_end_their_request_alone(wrong: dict[str, object], why: str) -> None:
     core = EngineCore(served())
     core.submit(prepared_request("good", prompt(5)))
-    core.submit(prepared_request("bad", prompt(5), sampled(1, **wrong)))
-    outputs = run_out(core)
+    outputs = run_out(core, prepared_request("bad", prompt(5), sampled(1, **wrong)))
     end = end_of(outputs, "bad")
     assert (end.reason, end.error_code) == (FinishReason.ERROR, ErrorCode.BAD_PARAMS)
     assert why in (end.error or "")

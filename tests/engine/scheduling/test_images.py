@@ -14,18 +14,18 @@ import pytest
 from engine.execution.executor import LoadedModel
 from engine.loading.loader import load
 from engine.machine import EngineOptions
-from engine.messages import Chunk, ErrorCode, FinishReason, Message, Output, Started
-from engine.prompts.jobs import DecodeImage, ImageResult, Rejected
+from engine.messages import Chunk, FinishReason, Message, Output, Started
+from engine.prompts.jobs import DecodeImage, ImageResult
 from engine.prompts.prompt import PromptBuilder, PromptImages, images_of
 from engine.scheduling.core import EngineCore
 from engine.text.reply_text import PreparedRequest
 from engine.vision.image import PlacedImage
 from engine.vision.processor import ImageProcessor
-from tests.engine.tiny_models import GREEDY, Numbers, end_of, run_out, tokens_of
+from tests.engine.tiny_models import Numbers, end_of, greedy, run_out, tokens_of
 from tests.engine.vision_models import KINDS, TEMPLATE, folder_of, generated, image, inputs_of
 
 LENGTH = 10
-SOME = msgspec.structs.replace(GREEDY, max_new_tokens=LENGTH, ignore_eos=True)
+SOME = greedy(max_new_tokens=LENGTH, ignore_eos=True)
 LONG = msgspec.structs.replace(SOME, max_new_tokens=400)
 
 
@@ -108,12 +108,11 @@ def test_replies_to_images_are_those_of_generate(each_vision: VisionHarness) -> 
     }
     core = Watched(each_vision)
     for name, talk in talks.items():
-        core.submit(each_vision.request(name, *talk))
-        assert tokens_of(run_out(core), name) == each_vision.expected(*talk), name
+        assert tokens_of(run_out(core, each_vision.request(name, *talk)), name) == each_vision.expected(
+            *talk
+        ), name
     together = Watched(each_vision)
-    for name, talk in talks.items():
-        together.submit(each_vision.request(name, *talk))
-    outputs = run_out(together)
+    outputs = run_out(together, *(each_vision.request(name, *talk) for name, talk in talks.items()))
     for name, talk in talks.items():
         assert tokens_of(outputs, name) == each_vision.expected(*talk), name
     assert each_vision.expected(*talks["one"]) != each_vision.expected(*talks["other"])
@@ -133,21 +132,17 @@ def started(outputs: list[Output], name: str) -> Started:
 def test_kept_pages_are_found_by_text_and_image_alike(vision: VisionHarness) -> None:
     core = Watched(vision)
     first = vision.request("first", QUESTION, cache_salt="s")
-    core.submit(first)
-    run_out(core)
-    core.submit(vision.request("again", QUESTION, cache_salt="s"))
-    outputs = run_out(core)
+    run_out(core, first)
+    outputs = run_out(core, vision.request("again", QUESTION, cache_salt="s"))
     assert started(outputs, "again").cached_tokens == len(first.prompt) - 1
     assert tokens_of(outputs, "again") == vision.expected(QUESTION)
-    core.submit(vision.request("next", *TALK, cache_salt="s"))
-    outputs = run_out(core)
+    outputs = run_out(core, vision.request("next", *TALK, cache_salt="s"))
     looks = [(look.request_id, look.number) for look in core.requested]
     assert looks == [("first", 0), ("next", 1), ("next", 2)], "earlier images are not looked at again"
     assert tokens_of(outputs, "next") == vision.expected(*TALK)
 
     other = user("What is this?", image(2))
-    core.submit(vision.request("other", other, cache_salt="s"))
-    outputs = run_out(core)
+    outputs = run_out(core, vision.request("other", other, cache_salt="s"))
     assert first.prompt == vision.request("", other).prompt, "the words are the same"
     assert started(outputs, "other").cached_tokens <= first.shown[0].starts[0]
     assert tokens_of(outputs, "other") == vision.expected(other)
@@ -205,26 +200,6 @@ def test_a_cancel_is_one_step_in_every_phase(phase: str, vision: VisionHarness) 
     assert tokens_of(ends, "next") == vision.expected(QUESTION)
 
 
-def test_an_image_that_can_not_be_decoded_ends_its_own_request(vision: VisionHarness) -> None:
-    core = Watched(vision, by_hand=True)
-    core.submit(vision.request("bad", QUESTION))
-    core.submit(vision.request("good", user("What is this?", image(2))))
-    core.step()
-    core.step()
-    core.put_image(ImageResult(core.open.popleft(), Rejected("The image is broken.")))
-    outputs = core.step()
-    end = end_of(outputs, "bad")
-    assert (end.reason, end.error, end.error_code) == (
-        FinishReason.ERROR,
-        "The image is broken.",
-        ErrorCode.BAD_PARAMS,
-    )
-    outputs += run_out(core)
-    core.answer()
-    outputs += run_out(core)
-    assert tokens_of(outputs, "good") == vision.expected(user("What is this?", image(2)))
-
-
 def test_a_reply_that_was_preempted_goes_on_as_if_nothing_had_been(vision: VisionHarness) -> None:
     """Images are told apart in what is kept, and states outlive the pages."""
     page = vision.model.kv.page_size
@@ -234,9 +209,9 @@ def test_a_reply_that_was_preempted_goes_on_as_if_nothing_had_been(vision: Visio
     core = Watched(tight)
     sampling = msgspec.structs.replace(SOME, max_new_tokens=page + 30)
     messages = {"a": QUESTION, "b": user("What is this?", image(2)), "c": user("Hello")}
-    for name, message in messages.items():
-        core.submit(vision.request(name, message, sampling=sampling))
-    outputs = run_out(core)
+    outputs = run_out(
+        core, *(vision.request(name, message, sampling=sampling) for name, message in messages.items())
+    )
     assert core.statistics().preemptions > 0
     for name, message in messages.items():
         assert tokens_of(outputs, name) == vision.expected(message, count=page + 30), name
@@ -280,8 +255,6 @@ def test_a_reply_does_not_wait_for_images_of_others_once_its_own_were_looked_at(
 def test_an_image_that_several_show_is_looked_at_once(vision: VisionHarness) -> None:
     core = Watched(vision)
     twice = user("What is this?", image(1), image(1))
-    for number in range(3):
-        core.submit(vision.request(f"{number}", twice))
-    outputs = run_out(core)
+    outputs = run_out(core, *(vision.request(f"{number}", twice) for number in range(3)))
     assert len(core.requested) == 1
     assert {tuple(tokens_of(outputs, f"{number}")) for number in range(3)} == {tuple(vision.expected(twice))}

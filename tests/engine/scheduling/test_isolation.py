@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 
-import msgspec
 import pytest
 
 from engine.messages import FinishReason
 from engine.scheduling.core import EngineCore
 from engine.text.reply_text import (
-    DuplicateRequest,
     ReplyStep,
     SamplingParams,
 )
-from tests.engine.bystanders import NAMES, PLACES, ROOM, start, written
+from tests.engine.bystanders import PLACES, ROOM, start, written
 from tests.engine.families import VOCABULARY, WINDOW
 from tests.engine.faulty_requests import POISON, Unended, hungry, poisoned
-from tests.engine.tiny_models import (
-    GREEDY,
-    Numbers,
-    core_of,
-    end_of,
-    prepared_request,
-    prompt,
-    run_out,
-    text_step,
-)
+from tests.engine.tiny_models import Numbers, core_of, end_of, greedy, prepared_request, prompt, run_out
 
 
 @pytest.fixture(scope="module")
@@ -37,18 +25,15 @@ def undisturbed() -> dict[str, list[int]]:
     return written(start(core) + run_out(core))
 
 
-class BrokenDetokenizer(Numbers):
-    """A detokenizer that fails at the second token."""
+class Unspeakable(Numbers):
+    """A reply whose tokens have no text."""
 
     def push(self, token_id: int) -> ReplyStep:
-        if self._held:
-            raise UnicodeError(f"no text for {token_id}")
-        self._held = str(token_id)
-        return text_step("")
+        raise UnicodeError(f"no text for {token_id}")
 
 
 def how(**values: object) -> SamplingParams:
-    return msgspec.structs.replace(GREEDY, **values)
+    return greedy(**values)
 
 
 REFUSED = {
@@ -65,7 +50,7 @@ REFUSED = {
     "a temperature that is no number": (
         prepared_request("bad", [1, 2], how(do_sample=True, temperature=float("nan"))), "not numbers"
     ),
-    "a token that has no text": (prepared_request("bad", [1, 2], reply=BrokenDetokenizer()), "text could not be made"),
+    "a token that has no text": (prepared_request("bad", [1, 2], reply=Unspeakable()), "text could not be made"),
     "an end that has no text": (prepared_request("bad", [1, 2], reply=Unended()), "text could not be made"),
 }  # fmt: skip
 
@@ -88,28 +73,13 @@ def test_a_bad_request_ends_with_its_own_error_and_nobody_else_notices(
     case: str, undisturbed: dict[str, list[int]], caplog: pytest.LogCaptureFixture, *, feeds: bool
 ) -> None:
     bad, word = (REFUSED | ODD)[case]
-    if isinstance(bad.reply, BrokenDetokenizer):
-        bad = dataclasses.replace(bad, reply=BrokenDetokenizer())
     core = core_of(poisoned(max_batch=PLACES, kv_tokens=ROOM), feeds=feeds)
     with caplog.at_level(logging.CRITICAL):
         outputs = start(core)
-        core.submit(bad)
-        outputs += run_out(core)
+        outputs += run_out(core, bad)
     end = end_of(outputs, "bad")
     assert end.reason is (FinishReason.ERROR if word else FinishReason.LENGTH)
     assert word in (end.error or "")
-    assert written(outputs) == undisturbed
-
-
-def test_a_second_request_of_the_same_id_is_refused_and_the_first_writes_on(
-    undisturbed: dict[str, list[int]],
-) -> None:
-    core = EngineCore(poisoned(max_batch=PLACES, kv_tokens=ROOM))
-    outputs = start(core)
-    for name in NAMES:
-        with pytest.raises(DuplicateRequest, match=name):
-            core.submit(prepared_request(name, prompt(30)))
-    outputs += run_out(core)
     assert written(outputs) == undisturbed
 
 
@@ -147,7 +117,6 @@ def test_a_step_without_enough_memory_ends_the_newest_alone_even_where_its_text_
     core = core_of(model, feeds=feeds)
     with caplog.at_level(logging.CRITICAL):
         outputs = start(core)
-        core.submit(prepared_request("bad", [POISON] * 5, reply=reply()))
-        outputs += run_out(core)
+        outputs += run_out(core, prepared_request("bad", [POISON] * 5, reply=reply()))
     assert end_of(outputs, "bad").reason is FinishReason.ERROR
     assert written(outputs) == undisturbed

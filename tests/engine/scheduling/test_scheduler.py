@@ -12,7 +12,6 @@ from engine.scheduling.scheduler import (
     FIRST_BUDGET,
     FULL_ROWS,
     HEADROOM,
-    LARGEST_BUDGET,
     LEAST_SHARE,
     ROWS,
     SMALLEST_BUDGET,
@@ -21,7 +20,7 @@ from engine.scheduling.scheduler import (
     Scheduler,
     StepPlan,
 )
-from engine.step_layout import Source
+from engine.step_layout import LARGEST_PREFILL, Source
 
 ROOM = 10_000
 
@@ -346,7 +345,7 @@ def warmed_up(seconds_per_token: float, *, decode_s: float = 0.0) -> PrefillBudg
         (0.0002, 0.0, 450, 500),
         (0.0002, 0.05, 225, 250),
         (1.0, 0.0, SMALLEST_BUDGET, SMALLEST_BUDGET),
-        (1e-9, 0.0, LARGEST_BUDGET, LARGEST_BUDGET),
+        (1e-9, 0.0, LARGEST_PREFILL, LARGEST_PREFILL),
     ],
     ids=["the time of a step", "what replies leave of it", "a slow machine", "a fast machine"],
 )
@@ -416,7 +415,7 @@ def test_what_running_replies_take_is_learned_beside_prompts_alone(
     pace = warmed_up(seconds_per_token, decode_s=decode_s)
     mixed(pace, decode_s=later_s, seconds_per_token=seconds_per_token, steps=60)
     least_s = LEAST_SHARE * pace.target_s
-    ideal = min(max(pace.target_s - later_s, least_s) / seconds_per_token, LARGEST_BUDGET)
+    ideal = min(max(pace.target_s - later_s, least_s) / seconds_per_token, LARGEST_PREFILL)
     assert pace.budget >= max(SMALLEST_BUDGET, int(0.1 * ideal))
     assert pace.budget <= max(SMALLEST_BUDGET, 2 * ideal)
 
@@ -426,7 +425,7 @@ def test_a_budget_is_within_its_bounds_after_any_steps(steps: list[tuple[int, bo
     pace = PrefillBudget(target_s=0.1)
     for tokens, decoding, seconds in steps:
         pace.observe(prefill_tokens=tokens, decoding=decoding, seconds=seconds)
-        assert SMALLEST_BUDGET <= pace.budget <= LARGEST_BUDGET
+        assert SMALLEST_BUDGET <= pace.budget <= LARGEST_PREFILL
 
 
 def step_s(tokens: int) -> float:

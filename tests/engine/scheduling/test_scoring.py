@@ -14,12 +14,13 @@ from engine.execution.sampler import VERY_UNLIKELY, scores_of
 from engine.messages import ChosenToken, Chunk, Output
 from engine.scheduling.core import EngineCore
 from engine.step_layout import Span
-from engine.text.detokenizer import Spelled
-from engine.text.reply_text import PreparedRequest, ReplyLogprobs, ReplyText, SamplingParams
+from engine.text.reply_text import PreparedRequest, SamplingParams
 from tests.engine.tiny_models import (
     GREEDY,
+    Numbers,
     core_of,
     end_of,
+    greedy,
     make,
     prepared_request,
     prompt,
@@ -29,32 +30,14 @@ from tests.engine.tiny_models import (
 )
 
 CLOSE = 1e-4
-HOT = msgspec.structs.replace(
-    GREEDY, do_sample=True, temperature=1.7, top_p=0.9, top_k=40, repetition_penalty=1.3, seed=3
-)
-
-
-class Numbers:
-    """A detokenizer whose text is the tokens' ids."""
-
-    holds = False
-
-    def push(self, token_id: int) -> str:
-        return f"{token_id} "
-
-    def flush(self) -> str:
-        return ""
-
-    def spell(self, token_id: int) -> Spelled:
-        return Spelled(str(token_id), None)
+HOT = greedy(do_sample=True, temperature=1.7, top_p=0.9, top_k=40, repetition_penalty=1.3, seed=3)
 
 
 def scored(request_id: str, tokens: Sequence[int], sampling: SamplingParams, top: int) -> PreparedRequest:
     """A request that asks for the scores of its tokens."""
-    logprobs = ReplyLogprobs(Numbers().spell)
-    reply = ReplyText(Numbers(), (), logprobs)
-    with_scores = msgspec.structs.replace(sampling, top_logprobs=top)
-    return PreparedRequest(request_id, tokens, with_scores, reply, logprobs=logprobs)
+    return prepared_request(
+        request_id, tokens, msgspec.structs.replace(sampling, top_logprobs=top), Numbers(scored=True)
+    )
 
 
 def entries_of(outputs: Sequence[Output], request_id: str) -> list[ChosenToken]:
@@ -115,9 +98,7 @@ def test_who_asks_and_who_does_not_say_the_same_token_for_token() -> None:
 def test_scores_are_the_same_where_the_device_computes_meanwhile() -> None:
     def entries(*, feeds: bool) -> list[list[ChosenToken]]:
         core = core_of(served("llama", max_batch=2), feeds=feeds)
-        for n in range(4):
-            core.submit(scored(f"r{n}", prompt(9, salt=n), HOT, n))
-        outputs = run_out(core)
+        outputs = run_out(core, *(scored(f"r{n}", prompt(9, salt=n), HOT, n) for n in range(4)))
         return [entries_of(outputs, f"r{n}") for n in range(4)]
 
     assert entries(feeds=True) == entries(feeds=False)
@@ -134,18 +115,15 @@ def test_the_logits_of_who_asks_are_looked_at_before_the_next_step(monkeypatch: 
 
     monkeypatch.setattr(core._executor, "launch", noted)
     core.submit(scored("a", prompt(5), GREEDY, 2))
-    core.submit(prepared_request("b", prompt(6)))
-    run_out(core)
+    run_out(core, prepared_request("b", prompt(6)))
     assert set(under_way) == {0}
 
 
 def test_a_reply_that_is_computed_again_tells_each_token_once() -> None:
     """Two replies outgrow the memory: one goes back to the queue, and nothing is said twice."""
     core = EngineCore(served("llama", max_batch=2, kv_tokens=80))
-    many = msgspec.structs.replace(GREEDY, max_new_tokens=30)
-    for name in ("a", "b"):
-        core.submit(scored(name, prompt(20, salt=ord(name)), many, 1))
-    outputs = run_out(core)
+    many = greedy(max_new_tokens=30)
+    outputs = run_out(core, *(scored(name, prompt(20, salt=ord(name)), many, 1) for name in ("a", "b")))
     assert core.statistics().preemptions
     for name in ("a", "b"):
         entries = entries_of(outputs, name)

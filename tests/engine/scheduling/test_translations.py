@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from engine.messages import Finished, FinishReason, Output, Started
 from engine.scheduling.core import EngineCore
 from engine.step_layout import salted
-from tests.engine.tiny_models import GREEDY, end_of, run_out, tokens_of
+from tests.engine.tiny_models import end_of, greedy, reply_to, run_out, tokens_of
 from tests.engine.translators import (
     KINDS,
     POSITIONS,
@@ -21,7 +20,7 @@ from tests.engine.translators import (
 )
 
 LENGTH = 14
-SOME = msgspec.structs.replace(GREEDY, max_new_tokens=LENGTH)
+SOME = greedy(max_new_tokens=LENGTH)
 
 
 def text_of(number: int) -> list[int]:
@@ -53,8 +52,7 @@ def test_thirty_two_at_once_are_those_of_generate_though_others_are_cancelled() 
 def test_a_source_that_grows_is_translated_behind_what_was_published(kind: str) -> None:
     core, text, published = EngineCore(served(kind)), source(40), list[int]()
     for length in (3, 16, 17, 40):
-        core.submit(translating(f"{length}", text[:length], beginning(kind, published), SOME))
-        tokens = tokens_of(run_out(core), f"{length}")
+        tokens = reply_to(core, translating(f"{length}", text[:length], beginning(kind, published), SOME))
         assert tokens == generated(kind, text[:length], LENGTH, published)
         published += tokens[:2]
 
@@ -63,11 +61,9 @@ def test_the_pages_of_a_source_and_a_prefix_are_kept() -> None:
     """Who asks for more of a translation has nothing encoded, and computes only what is new."""
     core, text = EngineCore(served("marian")), text_of(6)
     whole = generated("marian", text, LENGTH)
-    core.submit(translating("first", text, beginning("marian"), SOME))
-    run_out(core)
+    run_out(core, translating("first", text, beginning("marian"), SOME))
     started = beginning("marian", whole[:8])
-    core.submit(translating("more", text, started, SOME))
-    outputs = run_out(core)
+    outputs = run_out(core, translating("more", text, started, SOME))
     assert tokens_of(outputs, "more") == generated("marian", text, LENGTH, whole[:8])
     reported = next(output for output in outputs if isinstance(output, Started))
     assert reported.prompt_tokens == len(text) + len(started)
@@ -77,10 +73,8 @@ def test_the_pages_of_a_source_and_a_prefix_are_kept() -> None:
 def test_what_is_kept_of_a_source_serves_no_longer_one() -> None:
     """Each word of a source sees all others: the same first words of a longer text have other keys and values."""
     core, text = EngineCore(served("marian")), source(40)
-    core.submit(translating("short", text[:32], beginning("marian"), SOME))
-    run_out(core)
-    core.submit(translating("long", text, beginning("marian"), SOME))
-    outputs = run_out(core)
+    run_out(core, translating("short", text[:32], beginning("marian"), SOME))
+    outputs = run_out(core, translating("long", text, beginning("marian"), SOME))
     assert end_of(outputs, "long").cached_tokens == 0
     assert tokens_of(outputs, "long") == generated("marian", text, LENGTH)
     assert salted("", text[:32]) != salted("", text)
@@ -90,24 +84,20 @@ def test_a_source_that_goes_on_as_another_ones_page_does_is_another_source() -> 
     """What lies behind a source in its last page reads as tokens of number 0."""
     core, text = EngineCore(served("marian")), source(30)
     core.submit(translating("short", text, beginning("marian"), SOME))
-    core.submit(translating("long", [*text, 0, 0], beginning("marian"), SOME))
-    outputs = run_out(core)
+    outputs = run_out(core, translating("long", [*text, 0, 0], beginning("marian"), SOME))
     core.submit(translating("again", [*text, 0, 0], beginning("marian"), SOME))
-    core.submit(translating("short again", text, beginning("marian"), SOME))
-    outputs += run_out(core)
+    outputs += run_out(core, translating("short again", text, beginning("marian"), SOME))
     for name, requested in (("short", text), ("short again", text), ("again", [*text, 0, 0])):
         assert tokens_of(outputs, name) == generated("marian", requested, LENGTH)
 
 
 def test_a_source_of_which_a_part_was_forgotten_is_encoded_anew() -> None:
     core, text = EngineCore(served("marian")), source(40)
-    core.submit(translating("first", text, beginning("marian"), SOME))
-    run_out(core)
+    run_out(core, translating("first", text, beginning("marian"), SOME))
     prefixes, pool = core._scheduler._prefixes, core._scheduler.pool
     known = prefixes.find(salted("", text), [*text, *[0] * 8, *beginning("marian"), 1])
     pool.evict(known.pages[1])
-    core.submit(translating("second", text, beginning("marian"), SOME))
-    outputs = run_out(core)
+    outputs = run_out(core, translating("second", text, beginning("marian"), SOME))
     assert end_of(outputs, "second").cached_tokens == 0
     assert tokens_of(outputs, "second") == generated("marian", text, LENGTH)
 
@@ -115,10 +105,11 @@ def test_a_source_of_which_a_part_was_forgotten_is_encoded_anew() -> None:
 def test_translations_that_outgrow_the_memory_are_taken_up_again() -> None:
     core = EngineCore(served("marian", kv_tokens=224))
     texts = [source(30, salt=number) for number in range(4)]
-    long = msgspec.structs.replace(GREEDY, max_new_tokens=40)
-    for number, text in enumerate(texts):
-        core.submit(translating(f"{number}", text, beginning("marian"), long))
-    outputs = run_out(core)
+    long = greedy(max_new_tokens=40)
+    outputs = run_out(
+        core,
+        *(translating(f"{number}", text, beginning("marian"), long) for number, text in enumerate(texts)),
+    )
     assert core.statistics().preemptions
     for number, text in enumerate(texts):
         assert tokens_of(outputs, f"{number}") == generated("marian", text, 40)
@@ -128,9 +119,8 @@ def test_a_translation_that_is_full_ends_as_generate_ends_it() -> None:
     """mBART's last token is an end token, whatever it would have said."""
     for kind in ("mbart", "marian"):
         core = EngineCore(served(kind))
-        long = msgspec.structs.replace(GREEDY, max_new_tokens=200)
-        core.submit(translating("full", text_of(3), beginning(kind), long))
-        outputs = run_out(core)
+        long = greedy(max_new_tokens=200)
+        outputs = run_out(core, translating("full", text_of(3), beginning(kind), long))
         room = POSITIONS - len(beginning(kind))
         expected = generated(kind, text_of(3), room)
         assert tokens_of(outputs, "full") == expected
@@ -149,8 +139,7 @@ PHASES = {
 def test_a_cancel_takes_effect_before_the_next_step_in_every_phase(phase: str) -> None:
     """No step is begun for it, its pages are free at once, and those beside it notice nothing."""
     core = EngineCore(served("marian"), step_target_s=1e-9)  # chunks of the smallest size
-    core.submit(translating("warm", source(60), beginning("marian"), SOME))
-    outputs = run_out(core)
+    outputs = run_out(core, translating("warm", source(60), beginning("marian"), SOME))
     core.submit(translating("beside", text_of(2), beginning("marian"), SOME))
     core.submit(translating("cut", source(20), beginning("marian", [23, 42, 64] * 10), SOME))
     request = core._active["cut"].request
@@ -180,7 +169,6 @@ def test_a_cancel_takes_effect_before_the_next_step_in_every_phase(phase: str) -
 def test_a_source_that_cannot_be_read_is_refused_for_its_sender_alone(text: list[int], why: str) -> None:
     core = EngineCore(served("marian"))
     core.submit(translating("beside", text_of(2), beginning("marian"), SOME))
-    core.submit(translating("bad", text, beginning("marian"), SOME))
-    outputs = run_out(core)
+    outputs = run_out(core, translating("bad", text, beginning("marian"), SOME))
     assert end_of(outputs, "bad").error == why
     assert tokens_of(outputs, "beside") == generated("marian", text_of(2), LENGTH)

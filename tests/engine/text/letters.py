@@ -16,8 +16,9 @@ class Letters:
     def flush(self) -> str:
         return ""
 
-    def spell(self, token_id: int) -> Spelled:
-        return Spelled(chr(token_id), chr(token_id).encode())
+
+def spell_letter(token_id: int) -> Spelled:
+    return Spelled(chr(token_id), chr(token_id).encode())
 
 
 class Cut(Letters):

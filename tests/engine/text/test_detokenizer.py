@@ -15,7 +15,6 @@ from transformers import ByT5Tokenizer, PreTrainedTokenizerBase, PreTrainedToken
 from engine.messages import ChosenToken
 from engine.text.detokenizer import (
     MOST_HELD,
-    Detokenizer,
     Spelled,
     Vocabulary,
     ceil_boundary,
@@ -168,7 +167,7 @@ def test_only_those_special_tokens_are_shown_that_are_named() -> None:
     ids = tokenizer.convert_tokens_to_ids(["<s>", "</s>", "<tool>"])
     shown = detokenizer_of(vocabulary.showing(("</s>", "<tool>")))
     assert [shown.push(token_id) for token_id in ids] == ["", "</s>", "<tool>"]
-    assert shown.spell(ids[1]) == Spelled("</s>", b"</s>")
+    assert vocabulary.showing(None).spell(ids[1]) == Spelled("</s>", b"</s>")
     assert vocabulary.showing(()) is vocabulary
     assert one_by_one(tokenizer, ids) == ["", "", "<tool>", ""]
 
@@ -234,11 +233,9 @@ def emitted_pieces(text: str) -> list[str]:
     return [*pieces, waiting]
 
 
-def test_plain_and_chinese_text_flows_character_by_character() -> None:
+def test_text_flows_by_characters_and_an_unfinished_cluster_waits_for_the_next() -> None:
     assert emitted_pieces("ab中文") == ["a", "b", "中", "文", ""]
-
-
-def test_an_unfinished_cluster_waits_for_the_next_character() -> None:
+    assert [piece for piece in emitted_pieces(FLAG * 3) if piece] == [FLAG] * 3
     for cluster in (FAMILY, FLAG, JAMO, ENGLAND, "\U0001f44d\U0001f3fd", "☎\ufe0f"):
         assert emitted_pieces(f"x{cluster}") == ["x", cluster]
         assert emitted_pieces(f"x{cluster} ") == ["x", f"{cluster} ", ""]
@@ -247,10 +244,6 @@ def test_an_unfinished_cluster_waits_for_the_next_character() -> None:
 def test_a_virama_waits_for_its_second_consonant() -> None:
     assert whole_length(f"x{KSHA[:2]}") == 1
     assert whole_length(f"x{KSHA}") == 4
-
-
-def test_flags_in_a_row_leave_one_by_one() -> None:
-    assert [piece for piece in emitted_pieces(FLAG * 3) if piece] == [FLAG] * 3
 
 
 def test_an_endless_cluster_is_let_go() -> None:
@@ -275,11 +268,12 @@ KINDS = pytest.mark.parametrize("kind", [byte_level, llama, gemma, metaspace, wo
 
 
 def texts_with_logprobs(
-    detokenizer: Detokenizer, token_ids: Sequence[int], stops: Sequence[str] = ()
+    tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int], stops: Sequence[str] = ()
 ) -> list[tuple[str, tuple[ChosenToken, ...]]]:
     """Each text that leaves, the last one at the reply's end, with what is told of its tokens."""
-    logprobs = ReplyLogprobs(detokenizer.spell)
-    reply, parts = ReplyText(detokenizer, stops, logprobs), []
+    vocabulary, parts = Vocabulary(tokenizer), []
+    logprobs = ReplyLogprobs(vocabulary.spell)
+    reply = ReplyText(detokenizer_of(vocabulary), stops, logprobs)
     for place, token_id in enumerate(token_ids):
         logprobs.score(ScoredToken(token_id, -float(place), [(token_id, -0.5)]))
         step = reply.push(token_id)
@@ -304,7 +298,7 @@ def text_of(parts: list[tuple[str, tuple[ChosenToken, ...]]]) -> str:
 
 @given(st.lists(st.integers(0, 410)))
 def test_byte_level_tokens_in_any_order_are_told_with_the_bytes_of_the_text(token_ids: list[int]) -> None:
-    parts = texts_with_logprobs(detokenizer_of(Vocabulary(byte_level())), token_ids)
+    parts = texts_with_logprobs(byte_level(), token_ids)
     assert bytes_of(parts).decode(errors="replace") == text_of(parts)
     left, seen = 0, []
     for text, tokens in parts:
@@ -319,17 +313,13 @@ def test_byte_level_tokens_in_any_order_are_told_with_the_bytes_of_the_text(toke
 def test_joined_the_bytes_are_the_text_whatever_the_tokenizer(kind: object, text: str) -> None:
     assert callable(kind)
     tokenizer = kind()
-    parts = texts_with_logprobs(
-        detokenizer_of(Vocabulary(tokenizer)), tokenizer.encode(text, add_special_tokens=False)
-    )
+    parts = texts_with_logprobs(tokenizer, tokenizer.encode(text, add_special_tokens=False))
     assert bytes_of(parts).decode() == text_of(parts)
 
 
 def test_a_beginning_of_a_character_is_told_with_what_stands_for_it() -> None:
     tokenizer = llama()
-    parts = texts_with_logprobs(
-        detokenizer_of(Vocabulary(tokenizer)), tokenizer.convert_tokens_to_ids(["a", "<0xE4>"])
-    )
+    parts = texts_with_logprobs(tokenizer, tokenizer.convert_tokens_to_ids(["a", "<0xE4>"]))
     assert [text for text, _ in parts] == ["a", "", "\ufffd"]
     assert bytes_of(parts) == b"a\xe4"
 
@@ -337,9 +327,9 @@ def test_a_beginning_of_a_character_is_told_with_what_stands_for_it() -> None:
 def test_a_token_that_a_stop_string_cuts_is_not_told() -> None:
     tokenizer = byte_level()
     ids = tokenizer.encode("Hello there", add_special_tokens=False)
-    whole = texts_with_logprobs(detokenizer_of(Vocabulary(tokenizer)), ids)
+    whole = texts_with_logprobs(tokenizer, ids)
     assert len(tokens_of(whole)[0]) > 1
-    cut = texts_with_logprobs(detokenizer_of(Vocabulary(tokenizer)), ids, [tokens_of(whole)[0][1:]])
+    cut = texts_with_logprobs(tokenizer, ids, [tokens_of(whole)[0][1:]])
     assert text_of(cut) == "H"
     assert tokens_of(cut) == []
 
@@ -347,9 +337,7 @@ def test_a_token_that_a_stop_string_cuts_is_not_told() -> None:
 def test_a_special_token_is_told_by_its_name_and_has_no_bytes() -> None:
     tokenizer = byte_level()
     ids = [tokenizer.convert_tokens_to_ids("<s>"), *tokenizer.encode("there", add_special_tokens=False)]
-    (first, *_) = [
-        one for _, tokens in texts_with_logprobs(detokenizer_of(Vocabulary(tokenizer)), ids) for one in tokens
-    ]
+    (first, *_) = [one for _, tokens in texts_with_logprobs(tokenizer, ids) for one in tokens]
     assert (first.chosen.token, first.chosen.raw, first.end) == ("<s>", None, 0)
 
 

@@ -12,7 +12,7 @@ from engine.messages import ChosenToken
 from engine.text.formats import ReplyFormat
 from engine.text.parser import ParsedReply
 from engine.text.reply_text import Piece, ReplyLogprobs, ScoredToken, Thought
-from tests.engine.text.letters import Cut, Letters
+from tests.engine.text.letters import Cut, Letters, spell_letter
 from tests.engine.text.parse import HERMES_THINKS, MISTRAL, THINKS, add, in_json, merged, parser_of
 from tests.engine.text.test_parser import hermes, replies
 
@@ -42,28 +42,24 @@ def pieces(reply: ParsedReply, text: str) -> list[Piece]:
     return merged(made)
 
 
-def test_a_call_comes_with_its_last_letter_and_nothing_of_it_before() -> None:
-    steps = feed_letters(reply_of(HERMES_THINKS), f"a {CALL}")
-    assert [step for step in steps if step] == [("a",), (ADD,)]
-    assert steps[-2] == (ADD,)
+WAVE = "\N{WAVING HAND SIGN}\N{EMOJI MODIFIER FITZPATRICK TYPE-4}"
 
 
-def test_text_and_reasoning_come_in_whole_characters() -> None:
-    steps = feed_letters(
-        reply_of(THINKS), "<think>\N{WAVING HAND SIGN}\N{EMOJI MODIFIER FITZPATRICK TYPE-4}a</think>👍b👍"
-    )
-    assert [step for step in steps if step] == [
-        (Thought("\N{WAVING HAND SIGN}\N{EMOJI MODIFIER FITZPATRICK TYPE-4}a"),),
-        ("👍b",),
-        ("👍",),
-    ]
-
-
-def test_what_waits_of_a_character_comes_before_the_call_behind_it() -> None:
-    steps = feed_letters(reply_of(HERMES_THINKS), f"👍{CALL}")
-    assert [step for step in steps if step] == [("👍", ADD)]
-    steps = feed_letters(reply_of(THINKS), "<think>👍</think>")
-    assert [step for step in steps if step] == [(Thought("👍"),)]
+@pytest.mark.parametrize(
+    ("text", "made"),
+    [
+        (f"a {CALL}", [("a",), (ADD,)]),
+        (f"<think>{WAVE}a</think>👍b👍", [(Thought(f"{WAVE}a"),), ("👍b",), ("👍",)]),
+        (f"👍{CALL}", [("👍", ADD)]),
+        ("<think>👍</think>", [(Thought("👍"),)]),
+    ],
+)
+def test_pieces_come_in_whole_characters_and_calls_with_their_last_letter(
+    text: str, made: list[tuple[Piece, ...]]
+) -> None:
+    steps = feed_letters(reply_of(HERMES_THINKS), text)
+    assert [step for step in steps if step] == made
+    assert ADD not in made[-1] or steps[-2] == made[-1]
 
 
 def test_a_stop_string_ends_the_text_and_is_looked_for_nowhere_else() -> None:
@@ -102,7 +98,7 @@ def test_where_one_call_is_allowed_it_ends_the_reply() -> None:
 
 def scored(text: str, stops: Sequence[str] = ()) -> list[tuple[Piece, tuple[ChosenToken, ...]]]:
     """Each piece of a reply, with what is told of its tokens as it leaves."""
-    logprobs = ReplyLogprobs(Letters().spell)
+    logprobs = ReplyLogprobs(spell_letter)
     reply, left = ParsedReply(Letters(), parser_of(HERMES_THINKS), stops, logprobs), []
     for place, letter in enumerate(text):
         logprobs.score(ScoredToken(ord(letter), -float(place), []))
@@ -136,7 +132,7 @@ def test_a_token_that_reaches_into_a_delimiter_is_not_told(word: str) -> None:
         def push(self, token_id: int) -> str:
             return word if token_id == 0 else chr(token_id)
 
-    logprobs = ReplyLogprobs(Letters().spell)
+    logprobs = ReplyLogprobs(spell_letter)
     reply = ParsedReply(Words(), parser_of(HERMES_THINKS), (), logprobs)
     text, reported = f"a b {CALL} c d", []
     for token_id in tokens_of(text, word):

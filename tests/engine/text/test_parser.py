@@ -31,6 +31,8 @@ from tests.engine.text.parse import (
 
 WEATHER = Call("weather", '{"place":"Köln"}')
 ADD = add()
+ODD = add('{"a": "</tool_call> }] \\" [TOOL_CALLS]"}'), add('{ "b" : 1.50,\n "a":1e3 , "\\u00e9": [ ] }')
+"""Arguments with closes in a string, and numbers and spaces that stay as they were written."""
 
 
 @pytest.mark.parametrize(
@@ -65,6 +67,10 @@ ADD = add()
             f"<think>\nWhy?\n</think>\n\n<tool_call>\n{in_json(ADD)}\n</tool_call>",
             [Thought("Why?"), ADD],
         ),
+        (THINKS, "<think>a</think><think>b</think>", [Thought("a"), "<think>b</think>"]),
+        (HERMES, f'<tool_call>{{"name": <tool_call>{in_json(ADD)}</tool_call>', ['<tool_call>{"name":', ADD]),
+        *((HERMES, f"<tool_call>{in_json(odd)}</tool_call>", [odd]) for odd in ODD),
+        (MISTRAL, f"[TOOL_CALLS][{in_json(ODD[0])}]", [ODD[0]]),
     ],
 )
 def test_each_family_is_read_as_it_writes(format_: ReplyFormat, text: str, pieces: list[Piece]) -> None:
@@ -109,26 +115,6 @@ def test_reasoning_that_the_prompt_opened_is_reasoning_from_the_first_letter(for
 )
 def test_what_is_no_call_is_text_to_the_last_letter(format_: ReplyFormat, text: str) -> None:
     assert read(format_, text) == [text]
-
-
-def test_reasoning_is_there_once_and_at_the_start() -> None:
-    assert read(THINKS, "<think>a</think><think>b</think>") == [Thought("a"), "<think>b</think>"]
-
-
-def test_a_call_behind_one_that_is_none_is_found() -> None:
-    text = f'<tool_call>{{"name": <tool_call>{in_json(ADD)}</tool_call>'
-    assert read(HERMES, text) == ['<tool_call>{"name":', ADD]
-
-
-def test_a_close_within_a_string_closes_nothing() -> None:
-    call = add('{"a": "</tool_call> }] \\" [TOOL_CALLS]"}')
-    assert read(HERMES, f"<tool_call>{in_json(call)}</tool_call>") == [call]
-    assert read(MISTRAL, f"[TOOL_CALLS][{in_json(call)}]") == [call]
-
-
-def test_arguments_stay_as_they_were_written() -> None:
-    call = add('{ "b" : 1.50,\n "a":1e3 , "\\u00e9": [ ] }')
-    assert read(HERMES, f"<tool_call>{in_json(call)}</tool_call>") == [call]
 
 
 def test_any_marked_call_is_told_but_a_bare_one_only_of_a_tool_that_was_shown() -> None:

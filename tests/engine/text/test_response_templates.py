@@ -215,31 +215,16 @@ def test_any_text_cut_anywhere_is_read_the_same_and_all_of_it_is_kept(
 
 
 def test_a_delimiter_has_a_longest_length() -> None:
-    endless = response_format(
-        {
-            "start_anchor": "<|bot|>",
-            "fields": {"tool_calls": {"open_pattern": r"x+<", "close": ">"}, "content": {}},
-        },
-        (),
-    )
-    held = parser_of(endless)
-    assert "".join(str(piece) for part in held.feed("x" * 5000) for piece in part.pieces) == "x" * (
-        5000 - 1024
-    )
+    fields = {"tool_calls": {"open_pattern": r"x+<", "close": ">"}, "content": {}}
+    held = parser_of(response_format({"start_anchor": "<|bot|>", "fields": fields}, ()))
+    assert joined(held.feed("x" * 5000)) == ["x" * (5000 - 1024)]
 
 
-@pytest.mark.parametrize(
-    ("template", "form"), [(MARKED, CallForm("<call>", "</call>")), (TAGS, None), (CHANNELS, None)]
-)
-def test_a_grammar_knows_the_calls_that_a_template_reads_as_plain_json(
-    template: dict[str, Any], form: CallForm | None
-) -> None:
-    assert response_format(template, []).call_form == form
-
-
-def test_a_grammar_knows_the_thoughts_that_stand_before_what_is_said() -> None:
-    assert response_format(MARKED, []).thought_form == ThoughtForm("<mull>", "</mull>")
-    assert response_format(TAGS, []).thought_form is None
+def test_a_grammar_knows_calls_that_are_plain_json_and_thoughts_before_what_is_said() -> None:
+    assert FORMATS["marked"].call_form == CallForm("<call>", "</call>")
+    assert FORMATS["tags"].call_form is FORMATS["channels"].call_form is None
+    assert FORMATS["marked"].thought_form == ThoughtForm("<mull>", "</mull>")
+    assert FORMATS["tags"].thought_form is None
 
 
 @pytest.mark.parametrize(

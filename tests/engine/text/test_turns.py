@@ -68,8 +68,7 @@ class Engine:
         made = self._builder.build(self._preparer.job(request), lambda: False)
         prepared = self._preparer.prepared(request, made)
         assert isinstance(prepared, PreparedRequest)
-        self.core.submit(prepared)
-        outputs = run_out(self.core)
+        outputs = run_out(self.core, prepared)
         return outputs, end_of(outputs, "r")
 
 
