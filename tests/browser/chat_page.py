@@ -42,6 +42,11 @@ class ChatPage:
         await self.page.goto(url)
         await self.connected()
 
+    async def reload(self) -> None:
+        """Loads the page again, and waits for its connection."""
+        await self.page.reload()
+        await self.connected()
+
     async def connected(self) -> None:
         """Waits for the connection; the page itself waits up to 20 s between its attempts."""
         await expect(self.page.locator(CONNECTED)).to_be_attached(timeout=60_000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -16,6 +17,7 @@ from playwright.async_api import (
     async_playwright,
     expect,
 )
+from pytest_asyncio import is_async_test
 
 from app import page_files
 from tests.browser.chat_page import ChatPage
@@ -24,6 +26,7 @@ from tests.browser.fake_server import peer as make_peer
 from tests.browser.page_states import axe_script
 from tests.clients.environments import NotInstallable
 
+HERE = Path(__file__).parent
 OPTIONS = [
     "--headless",
     "--no-sandbox",
@@ -36,6 +39,15 @@ OPTIONS = [
 ]
 expect.set_options(timeout=20_000)  # a busy machine is no failure of the page
 DESKTOP = ViewportSize(width=1280, height=840)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of pages share a browser, so they share its event loop."""
+    for item in items:
+        if HERE in item.path.parents and is_async_test(item):
+            item.add_marker("browser")
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 
 class Complaints:

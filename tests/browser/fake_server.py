@@ -135,6 +135,11 @@ class PageConnection:
         }
         await self.send_frame("done", turn_id=turn, seq=seq, reason=reason, chars=chars, **facts | more)
 
+    async def answer(self, request: dict[str, Any], kind: str, /, **fields: Any) -> None:
+        """Answers a request."""
+        about = {name: request[name] for name in ("ref", "conversation_id") if name in request}
+        await self.send_frame(kind, **about | fields)
+
     async def refuse(self, request: dict[str, Any], code: str, **more: Any) -> None:
         """Refuses a request, or a message."""
         ref = request.get("ref", request.get("client_msg_id"))

@@ -180,10 +180,7 @@ async def sharing(chat: ChatPage, peer: FakeServer) -> None:
     await begin(chat, conn, "one")
     await chat.page.get_by_role("button", name="More about this conversation").click()
     await chat.page.get_by_role("button", name="Share", exact=True).click()
-    requested = await conn.receive("share")
-    await conn.send_frame(
-        "shared", ref=requested["ref"], conversation_id=requested["conversation_id"], share_id="s" * 22
-    )
+    await conn.answer(await conn.receive("share"), "shared", share_id="s" * 22)
     await expect(chat.page.get_by_role("dialog")).to_be_visible()
 
 
@@ -191,10 +188,9 @@ async def found(chat: ChatPage, peer: FakeServer) -> None:
     """What was found in the place of the list."""
     conn = await visit(chat, peer)
     await chat.page.get_by_label("Search your conversations").fill("tree")
-    requested = await conn.receive("search")
     hit = {"conversation_id": "forest", "title": "About trees", "messages": 2, "updated_at": 1}
     place = {"message_id": "m", "role": "user", "snippet": "Which tree?", "off": 6, "len": 4}
-    await conn.send_frame("found", ref=requested["ref"], hits=[hit | place])
+    await conn.answer(await conn.receive("search"), "found", hits=[hit | place])
     await expect(chat.page.locator("#hits mark")).to_have_text("tree")
 
 
@@ -210,8 +206,8 @@ async def translating(chat: ChatPage, peer: FakeServer) -> None:
     grown = await conn.receive("source")
     where = {"conversation_id": requested["conversation_id"], "turn_id": "t"}
     await conn.send_frame("source", seq=2, off=0, text=grown["text"], **where)
-    await conn.send_frame("source_ack", ref=grown["ref"], chars=14, final=False, already=False, **where)
-    await conn.send_frame("delta", seq=3, first_seq=3, off=0, text="早上好。", tokens=1, src_off=13, **where)
+    await conn.answer(grown, "source_ack", turn_id="t", chars=14, final=False, already=False)
+    await delta(conn, requested, "早上好。", off=0, seq=3, src_off=13)
     await expect(chat.page.locator(".pairs .target")).to_have_text("早上好。")
 
 

@@ -66,11 +66,11 @@ async def replied(
 
 
 async def delta(
-    conn: PageConnection, send: dict[str, Any], text: str, *, off: int, seq: int, first: int | None = None
+    conn: PageConnection, send: dict[str, Any], text: str, *, off: int, seq: int, turn: str = "t", **more: Any
 ) -> None:
     """One piece of the reply."""
-    where = {"conversation_id": send["conversation_id"], "turn_id": "t"}
-    await conn.send_frame("delta", text=text, off=off, seq=seq, first_seq=first or seq, tokens=1, **where)
+    fields = {"turn_id": turn, "off": off, "seq": seq, "first_seq": seq, "tokens": 1} | more
+    await conn.send_frame("delta", conversation_id=send["conversation_id"], text=text, **fields)
 
 
 def history_call(state: str, **more: Any) -> dict[str, Any]:
@@ -86,6 +86,15 @@ def history_call(state: str, **more: Any) -> dict[str, Any]:
     return fields | {"where": "server", "needs": "approval", "state": state} | more
 
 
+async def send_list(conn: PageConnection, *titles: str, **more: Any) -> None:
+    """Answers the next request for the list; a conversation's id is its title in small letters."""
+    entry: dict[str, Any] = {"updated_at": 1, "messages": 2}
+    listed = [entry | {"conversation_id": title.lower(), "title": title} | more for title in titles]
+    await conn.answer(
+        await conn.receive("conversations"), "conversations", conversations=listed, has_more=False
+    )
+
+
 async def send_history(
     conn: PageConnection, *contents: str, seq: int, has_more: bool = False, **reply: Any
 ) -> None:
@@ -97,17 +106,14 @@ async def send_history(
     roles = zip((question, answer), contents, strict=False)
     messages = [one | role | {"content": content} for role, content in roles]
     page = {"epoch": "e", "seq": seq, "messages": messages, "has_more": has_more}
-    await conn.send_frame(
-        "history", ref=requested["ref"], conversation_id=requested["conversation_id"], **page
-    )
+    await conn.answer(requested, "history", **page)
 
 
 async def resume(conn: PageConnection, *, after: int, live: str | None = None) -> None:
     """Answers a request for what was missed: it follows."""
     requested = await conn.receive("resume")
     assert (requested["epoch"], requested["after_seq"]) == ("e", after)
-    where = {"conversation_id": requested["conversation_id"], "epoch": "e"}
-    await conn.send_frame("resumed", ref=requested["ref"], replayed=0, live=live, **where)
+    await conn.answer(requested, "resumed", replayed=0, live=live, epoch="e")
 
 
 async def wait(conn: PageConnection, kind: str, *, ms: int) -> None:
@@ -119,6 +125,6 @@ async def wait(conn: PageConnection, kind: str, *, ms: int) -> None:
 async def gap(conn: PageConnection) -> None:
     """Answers a request for what was missed: it is no more to be had."""
     requested = await conn.receive("resume")
+    await conn.answer(requested, "gap", min_seq=9, epoch="e")
     where = {"conversation_id": requested["conversation_id"], "epoch": "e"}
-    await conn.send_frame("gap", ref=requested["ref"], min_seq=9, **where)
     await conn.send_frame("snapshot", seq=9, turn_id=None, text="", **where)

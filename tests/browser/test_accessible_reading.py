@@ -12,8 +12,6 @@ from tests.browser.chat_page import ChatPage
 from tests.browser.fake_server import FakeServer
 from tests.browser.server_actions import replied
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
-
 PHONE = {"width": 360, "height": 740}
 ARABIC = "مرحبا بك في هذه المحادثة الطويلة.\n\n- أول\n- ثان\n\n> اقتباس\n\n```python\nx = 1\n```"
 MIN_TARGET = 44

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -14,35 +15,21 @@ from playwright.async_api import BrowserContext, Page, expect
 
 from tests.browser.test_embedding import (
     COUNTED,
+    join,
     of_the_guide,
+    packages,
     reply_texts,
     send_message,
     serving_site,
     stop_and_reload,
 )
-from tests.clients.environments import HERE, NotInstallable, node_modules
-from tests.docs.documents import ROOT
+from tests.clients.environments import HERE
 from tests.server_process import ServerProcess, free_port, serving
 
 COUNT = "Count from 1 to 500."
-STRICT = (
-    "--noEmit",
-    "--strict",
-    "--target",
-    "es2023",
-    "--lib",
-    "es2024,dom",
-    "--module",
-    "nodenext",
-    "--skipLibCheck",
-)
+STRICT = "--noEmit --strict --target es2023 --lib es2024,dom --module nodenext --skipLibCheck"
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.clients,
-    pytest.mark.timeout(900),
-    pytest.mark.asyncio(loop_scope="session"),
-]
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
 
 class Site:
@@ -67,14 +54,10 @@ class Site:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The guide's page and the stock one, bundled as React projects are."""
-    try:
-        tools = node_modules(print, HERE / "aisdk.json")
-    except NotInstallable as why:
-        pytest.skip(f"NOT TESTED: {why}")
     folder, port = tmp_path_factory.mktemp("ai-sdk"), free_port()
     origin = f"http://127.0.0.1:{port}"
     with serving(folder, {"MIDSTREAM_ALLOWED_ORIGINS": origin}) as server:
-        bundle(folder, tools, server)
+        bundle(folder, server)
         command = (sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1")
         with serving_site(*command, at=folder, port=port):
             yield Site(folder, origin, server)
@@ -83,48 +66,21 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.fixture(scope="module")
 def assistant_ui(site: Site) -> str:
     """The address of a page of assistant-ui."""
-    try:
-        tools = node_modules(print, HERE / "assistantui.json")
-    except NotInstallable as why:
-        pytest.skip(f"NOT TESTED: {why}")
     folder = site.folder / "assistant-ui"
     folder.mkdir()
-    install(folder, tools)
+    tools = packages(folder, HERE / "assistantui.json")
     (folder / "page.jsx").write_text((HERE / "assistantui_page.jsx").read_text())
     join(folder, tools, "page")
     return f"{site.origin}/assistant-ui/page.html?server={site.server.url}"
 
 
-def install(folder: Path, tools: Path) -> Path:
-    """Makes a project that has these packages."""
-    modules = folder / "node_modules"
-    modules.mkdir()
-    for package in tools.iterdir():
-        (modules / package.name).symlink_to(package)
-    return modules
-
-
-def bundle(folder: Path, tools: Path, server: ServerProcess) -> None:
-    modules = install(folder, tools)
-    (modules / "midstream-client").symlink_to(ROOT / "app" / "page" / "client")
-    guide = of_the_guide("jsx", "MidstreamChatTransport").replace(
-        "127.0.0.1:8000", f"127.0.0.1:{server.port}"
-    )
-    (folder / "ours.jsx").write_text(guide)
+def bundle(folder: Path, server: ServerProcess) -> None:
+    tools = packages(folder, HERE / "aisdk.json")
+    guide = of_the_guide("jsx", "MidstreamChatTransport")
+    (folder / "ours.jsx").write_text(guide.replace("127.0.0.1:8000", f"127.0.0.1:{server.port}"))
     (folder / "chat.jsx").write_text(of_the_guide("jsx", "chat.sendMessage"))
     (folder / "stock.jsx").write_text((HERE / "aisdk_page.jsx").read_text())
     join(folder, tools, "ours", "stock")
-
-
-def join(folder: Path, tools: Path, *pages: str) -> None:
-    """Bundles pages as React projects are."""
-    for page in pages:
-        head = '<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,">'
-        body = f'<div id="root"></div><script type="module" src="{page}.js"></script>'
-        (folder / f"{page}.html").write_text(head + body)
-    sources = [f"{page}.jsx" for page in pages]
-    options = [*sources, "--bundle", "--jsx=automatic", "--format=esm", "--outdir=."]
-    subprocess.run([tools / ".bin" / "esbuild", *options], cwd=folder, check=True, capture_output=True)
 
 
 async def visit(context: BrowserContext, url: str) -> Page:
@@ -200,11 +156,9 @@ export function transport(client: ChatClient): ChatTransport<UIMessage> {
 async def test_our_transport_is_one_for_a_strict_reader(site: Site) -> None:
     (site.folder / "typed.ts").write_text(TYPED)
     (site.folder / "package.json").write_text('{"private": true, "type": "module"}')
-    compiled = type_checked(site.folder)
+    tsc = site.folder / "node_modules" / "typescript" / "bin" / "tsc"
+    command = ("node", str(tsc), *STRICT.split(), "typed.ts")
+    compiled = await asyncio.to_thread(
+        subprocess.run, command, cwd=site.folder, capture_output=True, text=True
+    )
     assert compiled.returncode == 0, compiled.stdout
-
-
-def type_checked(folder: Path) -> subprocess.CompletedProcess[str]:
-    tsc = folder / "node_modules" / "typescript" / "bin" / "tsc"
-    command = ["node", str(tsc), *STRICT, "typed.ts"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)

@@ -10,10 +10,9 @@ import pytest_asyncio
 
 from tests.browser.chat_page import ChatPage
 from tests.browser.fake_server import FakeServer, PageConnection
-from tests.browser.server_actions import resume, send_history
+from tests.browser.server_actions import delta, resume, send_history
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
-
+CHAT = {"conversation_id": "c"}
 ATTACHED = {"id": "a" * 64, "media_type": "image/png", "width": 3, "height": 2}
 SET_UP = """
     async () => {
@@ -101,11 +100,6 @@ def text_of(chunks: list[dict[str, Any]]) -> str:
     return "".join(chunk["delta"] for chunk in chunks if chunk["type"] == "text-delta")
 
 
-async def text(conn: PageConnection, words: str, *, turn: str, off: int, seq: int) -> None:
-    where = {"conversation_id": "c", "turn_id": turn, "seq": seq, "first_seq": seq}
-    await conn.send_frame("delta", text=words, off=off, tokens=1, **where)
-
-
 async def calling(conn: PageConnection, *names: str) -> list[dict[str, Any]]:
     """A reply that calls these tools of the client; gives their parts of the message, answered."""
     send = await conn.receive("send")
@@ -146,7 +140,7 @@ async def follow(conn: PageConnection, *, seq: int) -> None:
     """The reply to the results."""
     send = {"conversation_id": "c", "client_msg_id": "x"}
     await conn.accept(send, turn="t2", seq=seq, follows="t", message_id="t-reply")
-    await text(conn, "Rain.", turn="t2", off=0, seq=seq + 1)
+    await delta(conn, CHAT, "Rain.", turn="t2", off=0, seq=seq + 1)
     await conn.finish(send, turn="t2", seq=seq + 2, reason="stop", chars=5, follows="t")
 
 
@@ -174,15 +168,14 @@ async def test_an_answer_that_is_refused_ends_its_request_and_leaves_no_stop_beh
     await answer_calls(front, "c1")
     await front.conn.refuse(await front.conn.receive("tool_result"), "conflict", message="Too late.")
     assert await front.outcome() == [{"type": "thrown", "message": "Too late."}]
-    await chat.client("() => (window.stopping.abort(), void window.client.ping())")
-    await front.conn.receive("ping")
+    await abort(chat, front.conn)
     assert front.conn.kept("cancel") == []
 
 
 async def test_a_reply_of_which_a_part_is_missing_does_not_look_whole(front: ChatFrontend) -> None:
     send = await front.accepted()
-    await text(front.conn, "Good", turn="t", off=0, seq=2)
-    await text(front.conn, "evening.", turn="t", off=9, seq=3)
+    await delta(front.conn, CHAT, "Good", turn="t", off=0, seq=2)
+    await delta(front.conn, CHAT, "evening.", turn="t", off=9, seq=3)
     await front.conn.finish(send, turn="t", seq=4, reason="stop", chars=17)
     chunks = await front.outcome()
     assert (text_of(chunks), chunks[-1]["type"]) == ("Good", "error")
@@ -200,15 +193,14 @@ async def test_a_chat_that_is_opened_while_there_is_no_connection_is_read_on_the
 ) -> None:
     """Though the new connection resumes it: then its history does not come by itself."""
     send = await front.accepted()
-    await text(front.conn, "Good", turn="t", off=0, seq=2)
+    await delta(front.conn, CHAT, "Good", turn="t", off=0, seq=2)
     await chat.page.wait_for_function("() => window.client.repliesOf('c')[0].text === 'Good'")
-    await front.conn.drop()
-    await chat.page.wait_for_function("() => window.client.connection.state !== 'connected'")
+    await lose(front, chat)
     await front.begin(RESUMED)
     conn = await peer.conn()
     await resume(conn, after=2, live="t")
     await send_history(conn, "Hello?", "Good", seq=2, status="running")
-    await text(conn, " day.", turn="t", off=4, seq=3)
+    await delta(conn, CHAT, " day.", turn="t", off=4, seq=3)
     await conn.finish(send, turn="t", seq=4, reason="stop", chars=9)
     chunks = await front.outcome()
     assert (text_of(chunks), chunks[-1]["type"]) == ("Good day.", "finish")
@@ -219,12 +211,12 @@ async def test_a_message_is_edited_while_its_reply_is_written(front: ChatFronten
     await front.send(user("Hello?"))
     send = await front.conn.receive("send")
     await front.send(user("Goodbye?"), messageId="m1")
-    ref = (await front.conn.receive("history"))["ref"]
+    requested = await front.conn.receive("history")
     await front.conn.accept(send, turn="t", seq=1)
     reply = history_message("t-reply", "assistant", "Good", "t-user", turn_id="t", status="running")
     messages = [history_message("t-user", "user", "Hello?", turn_id="t"), reply]
-    page = {"conversation_id": "c", "epoch": "e", "seq": 1, "has_more": False, "messages": messages}
-    await front.conn.send_frame("history", ref=ref, **page)
+    page = {"epoch": "e", "seq": 1, "has_more": False, "messages": messages}
+    await front.conn.answer(requested, "history", **page)
     assert (await front.conn.receive("edit"))["message_id"] == "t-user"
 
 
@@ -269,21 +261,27 @@ async def another(conn: PageConnection, chat: ChatPage) -> dict[str, Any]:
     """A turn of another device in the same chat, seen here."""
     send = {"conversation_id": "c", "client_msg_id": "theirs"}
     await conn.accept(send, turn="theirs", seq=1)
-    await text(conn, "Good", turn="theirs", off=0, seq=2)
+    await delta(conn, CHAT, "Good", turn="theirs", off=0, seq=2)
     await chat.page.wait_for_function("() => window.client.repliesOf('c')[0]?.text === 'Good'")
     return send
 
 
 async def continue_on_other_device(conn: PageConnection, chat: ChatPage, *, seq: int) -> None:
     """The other device's turn goes on, and is shown."""
-    await text(conn, " day.", turn="theirs", off=4, seq=seq)
+    await delta(conn, CHAT, " day.", turn="theirs", off=4, seq=seq)
     await chat.page.wait_for_function("() => window.client.repliesOf('c')[0]?.visible === 'Good day.'")
+
+
+async def until_heard(chat: ChatPage, conn: PageConnection) -> None:
+    """Waits until all that the page has said was heard."""
+    await chat.client("() => void window.client.ping()")
+    await conn.receive("ping")
 
 
 async def abort(chat: ChatPage, conn: PageConnection) -> None:
     """Aborts the last request, and waits until all that it makes the page say was heard."""
-    await chat.client("() => (window.stopping.abort(), void window.client.ping())")
-    await conn.receive("ping")
+    await chat.client("() => window.stopping.abort()")
+    await until_heard(chat, conn)
 
 
 async def test_an_abort_before_its_turn_has_a_name_ends_that_turn_alone(
@@ -304,16 +302,15 @@ async def test_an_abort_before_its_turn_has_a_name_ends_that_turn_alone(
     assert await front.outcome() == []
 
 
-async def until_heard(chat: ChatPage, conn: PageConnection) -> None:
-    """Waits until all that the page has said was heard."""
-    await chat.client("() => void window.client.ping()")
-    await conn.receive("ping")
+async def lose(front: ChatFrontend, chat: ChatPage) -> None:
+    """Loses the connection."""
+    await front.conn.drop()
+    await chat.page.wait_for_function("() => window.client.connection.state !== 'connected'")
 
 
 async def back(front: ChatFrontend, chat: ChatPage, peer: FakeServer) -> PageConnection:
     """Loses the connection, does nothing meanwhile, and gives the next one."""
-    await front.conn.drop()
-    await chat.page.wait_for_function("() => window.client.connection.state !== 'connected'")
+    await lose(front, chat)
     return await peer.conn()
 
 
@@ -322,8 +319,7 @@ async def test_an_abort_while_a_message_waits_for_a_connection_takes_it_back(
 ) -> None:
     """Nothing is sent on the next one: no message, and no stop that could mean another turn."""
     await another(front.conn, chat)
-    await front.conn.drop()
-    await chat.page.wait_for_function("() => window.client.connection.state !== 'connected'")
+    await lose(front, chat)
     await front.send(user("Hello?"))
     assert await chat.client("() => (window.stopping.abort(), window.told)") == []
     conn = await peer.conn()
@@ -362,7 +358,7 @@ async def test_a_stop_that_was_answered_is_not_said_again(
 ) -> None:
     """It names its turn and what was told. The turn's end was lost with the connection; another turn runs by then."""
     send = await front.accepted()
-    await text(front.conn, "Good", turn="t", off=0, seq=2)
+    await delta(front.conn, CHAT, "Good", turn="t", off=0, seq=2)
     await chat.page.wait_for_function("() => window.client.repliesOf('c')[0].text === 'Good'")
     await abort(chat, front.conn)
     (cancel,) = front.conn.kept("cancel")
@@ -415,8 +411,7 @@ async def test_a_stop_while_calls_are_answered_counts_on_the_next_connection(
     called = history_message("t-reply", "assistant", "", "t-user", turn_id="t")
     going = history_message("t2-reply", "assistant", "Ra", "t-reply", turn_id="t2", status="running")
     page = {"epoch": "e", "seq": 7, "has_more": False, "messages": [called, going]}
-    ref = (await conn.receive("history"))["ref"]
-    await conn.send_frame("history", ref=ref, conversation_id="c", **page)
+    await conn.answer(await conn.receive("history"), "history", **page)
     cancel = await conn.receive("cancel")
     assert (cancel["turn_id"], cancel["seen_off"]) == ("t", 0)
 

@@ -16,8 +16,6 @@ from tests.browser.conftest import Complaints
 from tests.browser.fake_server import FakeServer
 from tests.browser.page_states import SCENES, Scene, violations, welcome
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
-
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def judged(axe: str, context: BrowserContext, complaints: Complaints) -> AsyncIterator[ChatPage]:

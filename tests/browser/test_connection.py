@@ -11,8 +11,6 @@ from tests.browser.fake_server import FakeServer, PageConnection
 from tests.browser.server_actions import begin, delta, resume, visit
 from tests.browser.test_tool_call_states import call, card
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
-
 A_LONG_BEAT = 3_600_000
 STATE = "data-state"
 PULSE = "getComputedStyle(document.querySelector('.reply .said'), '::before').animationName"
@@ -36,24 +34,21 @@ async def width(locator: Locator) -> float:
     return 0 if box is None else box["width"]
 
 
-async def test_a_connection_that_stands_is_a_dot_with_a_name(chat: ChatPage, peer: FakeServer) -> None:
-    await visit(chat, peer)
+async def test_a_connection_is_a_dot_with_a_name_and_that_it_is_back_is_said_for_a_moment(
+    chat: ChatPage, peer: FakeServer
+) -> None:
+    await chat.page.clock.install()
+    conn = await visit(chat, peer)
     word = chat.page.locator("#connection-text")
     await expect(word).to_have_text("Connected")
     assert await width(word) <= 1
     await expect(chat.page.get_by_role("status").filter(has_text="Connected")).to_be_attached()
     await expect(chat.connection).to_have_attribute("title", "Connected")
-
-
-async def test_that_it_is_back_is_said_for_a_moment(chat: ChatPage, peer: FakeServer) -> None:
-    await chat.page.clock.install()
-    conn = await visit(chat, peer)
     await conn.drop()
     await expect(chat.connection).to_have_attribute(STATE, "reconnecting")
     await chat.page.clock.fast_forward(1_000)
     await peer.conn()
     await chat.connected()
-    word = chat.page.locator("#connection-text")
     assert await width(word) > 10
     await chat.page.clock.fast_forward(5_000)
     await expect(chat.connection).not_to_have_attribute("data-back", "")

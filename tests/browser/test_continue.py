@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from playwright.async_api import expect
 
 from tests.browser.chat_page import ChatPage
 from tests.browser.fake_server import FakeServer
 from tests.browser.server_actions import begin, resume, visit
 from tests.server_process import ServerProcess
-
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 COUNT = "Count from 1 to 300."
 FENCED = "~~~~~\n[b]\n~~~~\nx\n~~~~"
@@ -49,8 +46,7 @@ async def test_the_longest_reply_is_what_the_settings_say(chat: ChatPage, server
     await chat.page.get_by_role("button", name="Save").click()
     await chat.ask(COUNT)
     await expect(chat.badge()).to_have_text("Length limit reached")
-    await chat.page.reload()
-    await chat.connected()
+    await chat.reload()
     await chat.page.get_by_role("button", name="Settings", exact=True).click()
     await expect(chat.page.get_by_label("Maximum reply length (tokens)")).to_have_value("9")
     await chat.page.get_by_role("button", name="Reset to defaults").click()
@@ -71,16 +67,6 @@ async def test_a_text_comes_at_the_pace_that_was_chosen(chat: ChatPage, server: 
     await expect(chat.badge()).to_have_text("Stopped")
     assert len(await chat.last_reply()) < 60
     await expect(chat.replies.last.locator(".figures")).to_contain_text("tokens")
-
-
-async def test_a_theme_is_chosen_and_given_back(chat: ChatPage, server: ServerProcess) -> None:
-    await chat.open(server.url)
-    for chosen in ("dark", "light", ""):
-        await chat.page.get_by_role("button", name="Settings", exact=True).click()
-        await chat.page.get_by_label("Theme", exact=True).select_option(chosen)
-        await chat.page.get_by_role("button", name="Save").click()
-        assert await chat.client("() => document.documentElement.dataset.theme ?? ''") == chosen
-    assert await chat.client("() => localStorage.getItem('midstream.theme')") is None
 
 
 async def test_a_text_goes_with_a_message_and_stays_with_it(chat: ChatPage, server: ServerProcess) -> None:

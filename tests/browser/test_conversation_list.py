@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from playwright.async_api import BrowserContext, expect
 
 from engine.scripted import ScriptedEngine
@@ -15,8 +14,6 @@ from tests.browser.conftest import Complaints
 from tests.browser.long_history import drag, settled, turn_wheel
 from tests.browser.page_states import PHONE
 from tests.server_process import ServerProcess
-
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
 async def choose(chat: ChatPage, action: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
 
 import pytest
 from playwright.async_api import BrowserContext, expect
@@ -13,8 +12,6 @@ from app import routes
 from tests.app.in_process_service import serving
 from tests.browser.chat_page import ChatPage
 from tests.server_process import ServerProcess
-
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 FETCHED = (
     """() => performance.getEntriesByType("resource").map(({ name, transferSize }) => [name, transferSize])"""
@@ -28,24 +25,25 @@ async def fetched(chat: ChatPage) -> dict[str, int]:
     return {name.partition("/static/")[2]: size for name, size in found}
 
 
-async def test_a_first_visit_is_a_handful_of_requests(chat: ChatPage, server: ServerProcess) -> None:
+async def test_a_first_visit_is_a_handful_of_requests_and_the_next_one_takes_them_from_the_browsers_store(
+    chat: ChatPage, context: BrowserContext, server: ServerProcess
+) -> None:
     """Each costs a round trip, and the next one in a row another; the highlighter comes when there is time."""
     await chat.open(server.url)
     await chat.page.wait_for_function(HIGHLIGHTER)
     names = [name.partition(".")[0] for name in await fetched(chat)]
     own = sorted(name for name in names if not name.startswith(("icon", "vendor/")))
     assert own == ["start", "style", "theme-early"]
-
-
-async def test_a_reload_takes_all_but_the_page_from_the_browsers_store(
-    chat: ChatPage, server: ServerProcess
-) -> None:
-    await chat.open(server.url)
-    await chat.page.wait_for_function(HIGHLIGHTER)
-    await chat.page.reload()
-    await chat.connected()
+    await chat.reload()
     await chat.page.wait_for_function(HIGHLIGHTER)
     assert {name: size for name, size in (await fetched(chat)).items() if size} == {}
+    session = await context.new_cdp_session(chat.page)  # and the page can be installed
+    manifest = await session.send("Page.getAppManifest")
+    assert manifest["url"].endswith("/static/manifest.webmanifest")
+    assert manifest["errors"] == []
+    found = await session.send("Page.getInstallabilityErrors")
+    errors = {error["errorId"] for error in found["installabilityErrors"]}
+    assert errors <= {"in-incognito"}  # as every visitor of these tests is
 
 
 MODULES = {
@@ -105,31 +103,3 @@ async def test_joined_modules_do_what_they_do_one_by_one(
         title = "told; heard, main, big 4 true; lazy heavy at true; true"
         await expect(chat.page).to_have_title(title)
         assert ("main.js" in await fetched(chat)) is not joined
-
-
-async def manifest_of(context: BrowserContext, chat: ChatPage) -> dict[str, Any]:
-    session = await context.new_cdp_session(chat.page)
-    found: dict[str, Any] = await session.send("Page.getAppManifest")
-    installable = await session.send("Page.getInstallabilityErrors")
-    errors = [error["errorId"] for error in installable["installabilityErrors"]]
-    return found | {"installability": errors}
-
-
-async def test_the_page_can_be_installed(
-    context: BrowserContext, chat: ChatPage, server: ServerProcess
-) -> None:
-    await chat.open(server.url)
-    found = await manifest_of(context, chat)
-    assert found["url"].endswith("/static/manifest.webmanifest")
-    assert found["errors"] == []
-    assert set(found["installability"]) <= {"in-incognito"}  # as every visitor of these tests is
-
-
-async def test_what_is_around_the_page_takes_its_colours(chat: ChatPage, server: ServerProcess) -> None:
-    await chat.page.emulate_media(color_scheme="light")
-    await chat.open(server.url)
-    colours = chat.page.locator("meta[name=theme-color]")
-    light = await colours.first.get_attribute("content")
-    await chat.page.get_by_role("button", name="Switch to the dark theme").click()
-    for colour in await colours.all():
-        assert await colour.get_attribute("content") != light

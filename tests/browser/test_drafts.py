@@ -9,11 +9,9 @@ from playwright.async_api import BrowserContext, expect
 
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
-from tests.browser.fake_server import FakeServer, PageConnection
-from tests.browser.server_actions import begin, visit
+from tests.browser.fake_server import FakeServer
+from tests.browser.server_actions import begin, send_list, visit
 from tests.browser.test_modules import run
-
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 KEPT = "JSON.stringify([localStorage, sessionStorage])"
 
@@ -21,13 +19,6 @@ KEPT = "JSON.stringify([localStorage, sessionStorage])"
 async def go_to(chat: ChatPage, conversation: str) -> None:
     """Follows the link to a conversation."""
     await chat.client(f"location.hash = '#/{conversation}'")
-
-
-async def list_conversations(conn: PageConnection, *names: str) -> None:
-    """Answers a request for the list."""
-    requested = await conn.receive("conversations")
-    listed = [{"conversation_id": name, "title": name, "updated_at": 1, "messages": 2} for name in names]
-    await conn.send_frame("conversations", ref=requested["ref"], conversations=listed, has_more=False)
 
 
 async def test_each_conversation_has_its_own_draft_which_outlives_a_reload(
@@ -56,24 +47,22 @@ async def test_each_conversation_has_its_own_draft_which_outlives_a_reload(
     await expect(chat.box).to_have_value("Anew")
 
 
-async def test_a_draft_is_gone_once_it_is_sent(chat: ChatPage, peer: FakeServer) -> None:
+async def test_a_draft_goes_once_it_is_sent_and_with_its_conversation(
+    chat: ChatPage, peer: FakeServer
+) -> None:
     conn = await visit(chat, peer)
     await chat.box.fill("Secret plan")
     assert "Secret plan" in await chat.client(KEPT)
     await begin(chat, conn, "Yes.", text="Secret plan")
     assert "Secret plan" not in await chat.client(KEPT)
-    await chat.page.reload()
-    await expect(chat.box).to_have_value("")
-
-
-async def test_a_draft_goes_with_its_conversation(chat: ChatPage, peer: FakeServer) -> None:
-    conn = await visit(chat, peer)
-    await list_conversations(conn, "one")
+    await send_list(conn, "one")
     await go_to(chat, "one")
     await chat.box.fill("Secret plan")
     await conn.send_frame("deleted", conversation_id="one")
     await expect(chat.box).to_have_value("")
     assert "Secret plan" not in await chat.client(KEPT)
+    await chat.page.reload()
+    await expect(chat.box).to_have_value("")
 
 
 async def test_a_draft_goes_with_a_key_that_goes_with_the_tab(
@@ -169,7 +158,7 @@ NONE_CHOSEN = "() => document.querySelector('#attach-files').files.length === 0"
 
 async def test_a_file_that_is_still_read_goes_with_its_conversation(chat: ChatPage, peer: FakeServer) -> None:
     conn = await visit(chat, peer)
-    await list_conversations(conn, "one")
+    await send_list(conn, "one")
     await go_to(chat, "one")
     await chat.client(f"() => {{ {HELD} }}")
     notes = {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"Secret plan"}

@@ -22,8 +22,6 @@ from tests.server_process import ServerProcess, free_port, serving
 GUIDE = ROOT / "docs" / "embed.md"
 COUNTED = ", ".join(str(number) for number in range(1, 501)) + "."
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
-
 
 def of_the_guide(language: str, word: str) -> str:
     """The one snippet of a language with this word in it."""
@@ -128,27 +126,40 @@ async def test_the_hook_for_react_does_the_same(context: BrowserContext, tmp_pat
         command = (sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1")
         with serving_site(*command, at=tmp_path, port=port):
             page = await context.new_page()
-            await page.goto(f"http://127.0.0.1:{port}/")
+            await page.goto(f"http://127.0.0.1:{port}/main.html")
             await stop_and_reload(page)
             await page.close()  # before its server: it would complain of that
 
 
 def bundle(folder: Path, server: ServerProcess) -> None:
-    """A page with the guide's component, bundled as React projects are."""
+    """A page with the guide's component."""
+    tools = packages(folder)
+    main = of_the_guide("jsx", "<Chat url").replace("127.0.0.1:8000", f"127.0.0.1:{server.port}")
+    shutil.copy(ROOT / "examples" / "react-chat" / "use-chat.js", folder)
+    (folder / "main.jsx").write_text(main)
+    join(folder, tools, "main")
+
+
+def packages(folder: Path, *package: Path) -> Path:
+    """Makes a project that has the packages of a `package.json` and our client; gives the folder of the packages."""
     try:
-        tools = node_modules(print)
+        tools = node_modules(print, *package)
     except NotInstallable as why:
         pytest.skip(f"NOT TESTED: {why}")
     modules = folder / "node_modules"
     modules.mkdir()
-    for package in ("react", "react-dom"):
-        (modules / package).symlink_to(tools / package)
+    for one in tools.iterdir():
+        (modules / one.name).symlink_to(one)
     (modules / "midstream-client").symlink_to(ROOT / "app" / "page" / "client")
-    main = of_the_guide("jsx", "<Chat url").replace("127.0.0.1:8000", f"127.0.0.1:{server.port}")
-    shutil.copy(ROOT / "examples" / "react-chat" / "use-chat.js", folder)
-    (folder / "main.jsx").write_text(main)
-    icon = '<link rel="icon" href="data:,">'
-    script = '<script type="module" src="bundle.js"></script>'
-    (folder / "index.html").write_text(f'<!doctype html>{icon}<div id="root"></div>{script}')
-    options = ("main.jsx", "--bundle", "--jsx=automatic", "--format=esm", "--outfile=bundle.js")
+    return tools
+
+
+def join(folder: Path, tools: Path, *pages: str) -> None:
+    """Bundles pages as React projects are."""
+    for page in pages:
+        head = '<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,">'
+        body = f'<div id="root"></div><script type="module" src="{page}.js"></script>'
+        (folder / f"{page}.html").write_text(head + body)
+    sources = [f"{page}.jsx" for page in pages]
+    options = [*sources, "--bundle", "--jsx=automatic", "--format=esm", "--outdir=."]
     subprocess.run([tools / ".bin" / "esbuild", *options], cwd=folder, check=True, capture_output=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, expect
 
@@ -18,8 +17,6 @@ from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
 from tests.browser.fake_server import FakeServer
 from tests.browser.server_actions import visit
-
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 NUMBERS = words_of(" ".join(str(number) for number in range(1, 400)))
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Locator, Page, Route, expect
+from playwright.async_api import Browser, Locator, Page, Request, Route, expect
 
 from app.keys import add_key
 from connections.images import MAX_BYTES, MAX_IMAGES
@@ -25,8 +24,6 @@ from tests.browser.conftest import Complaints
 from tests.browser.test_drafts import go_to
 from tests.sample_images import PNG, drawn, png
 from tests.server_process import ServerProcess
-
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 WIDE = drawn("PNG", 40, 30)
 TALL = drawn("JPEG", 30, 60)
@@ -93,8 +90,7 @@ async def test_an_image_is_shown_in_its_draft_in_the_conversation_once_edited_an
         await pictures.loaded(pictures.chips.get_by_role("img", name="garden.png"))
         await expect(chat.page.get_by_role("button", name="Send")).to_be_disabled()
         await expect(chat.box).to_have_attribute("placeholder", "Write something about the image")
-        await chat.page.reload()
-        await chat.connected()
+        await chat.reload()
     await chat.ask("What is this?")
     await expect(pictures.chips).to_have_count(0)
     await pictures.loaded(chat.page.get_by_role("img", name=ALT))
@@ -183,10 +179,15 @@ class Uploads:
         """Begins to."""
         await self._page.route(UPLOAD, self._on)
 
-    async def end(self) -> None:
-        """Lets them go on, and waits until one has been answered."""
+    async def end(self, count: int = 1) -> None:
+        """Lets them go on, and waits until so many have been answered."""
         event = "requestfailed" if self.fail else "requestfinished"
-        async with self._page.expect_event(event, lambda request: UPLOAD.search(request.url) is not None):
+        left = iter(range(count)[::-1])
+
+        def is_last(request: Request) -> bool:
+            return UPLOAD.search(request.url) is not None and next(left) == 0
+
+        async with self._page.expect_event(event, is_last):
             self._may_go_on.set()
 
     async def _on(self, route: Route) -> None:
@@ -206,27 +207,7 @@ async def uploads(service: InProcessService, chat: ChatPage) -> Uploads:
 async def test_an_upload_that_ends_in_another_conversation_is_in_the_draft_where_it_was_begun(
     service: InProcessService, chat: ChatPage, uploads: Uploads
 ) -> None:
-    pictures = Pictures(chat)
-    await pictures.attach(file("garden.png", WIDE))
-    await expect(pictures.chips).to_have_count(1)
-    await go_to(chat, "two")
-    await expect(pictures.chips).to_have_count(0)
-    await uploads.end()
-    await go_to(chat, "one")
-    await pictures.attached(1)
-    await chat.page.reload()
-    await chat.connected()
-    await pictures.attached(1)
-    await chat.ask("What is this?")
-    (message,) = service.engine.requests[0].messages
-    assert [(image.width, image.height) for image in message.images] == [(40, 30)]
-    await go_to(chat, "two")
-    await expect(pictures.chips).to_have_count(0)
-
-
-async def test_who_comes_back_before_an_upload_has_ended_can_take_it_out(
-    uploads: Uploads, chat: ChatPage
-) -> None:
+    """Who comes back before that can take it out."""
     pictures = Pictures(chat)
     await pictures.attach(file("garden.png", WIDE), file("tree.png", TALL))
     await expect(pictures.chips).to_have_count(2)
@@ -235,9 +216,19 @@ async def test_who_comes_back_before_an_upload_has_ended_can_take_it_out(
     await go_to(chat, "one")
     await expect(chat.page.locator("#attachments [aria-busy]")).to_have_count(2)
     await chat.page.get_by_role("button", name="Remove “tree.png”").click()
-    await uploads.end()
+    await go_to(chat, "two")
+    await expect(pictures.chips).to_have_count(0)
+    await uploads.end(2)
+    await go_to(chat, "one")
+    await pictures.attached(1)
+    await chat.reload()
     await pictures.attached(1)
     await expect(pictures.chips.get_by_role("img", name="garden.png")).to_be_visible()
+    await chat.ask("What is this?")
+    (message,) = service.engine.requests[0].messages
+    assert [(image.width, image.height) for image in message.images] == [(40, 30)]
+    await go_to(chat, "two")
+    await expect(pictures.chips).to_have_count(0)
 
 
 async def test_an_upload_that_fails_in_another_conversation_is_told(

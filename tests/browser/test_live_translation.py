@@ -17,12 +17,10 @@ from tests.app.in_process_service import InProcessService, serving
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
 from tests.browser.fake_server import FakeServer, PageConnection
-from tests.browser.server_actions import visit
+from tests.browser.server_actions import delta, visit
 from tests.browser.test_modules import run
 from tests.server_process import ServerProcess
 from tests.server_process import serving as serving_process
-
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
 @pytest.fixture(scope="module")
@@ -114,8 +112,7 @@ async def test_a_reload_goes_on_stop_stops_on_all_devices_and_what_was_stopped_g
     await begin(chat, running.url)
     await chat.page.keyboard.type("One. ")
     await shows(chat, ("One.", "Eins."))
-    await chat.page.reload()
-    await chat.connected()
+    await chat.reload()
     await shows(chat, ("One.", "Eins."))
     await expect(chat.page.get_by_role("button", name="Finish")).to_be_visible()
     await chat.box.press_sequentially("Two. ")
@@ -134,10 +131,13 @@ async def test_a_reload_goes_on_stop_stops_on_all_devices_and_what_was_stopped_g
     await shows(chat, ("One.", "Eins."), ("Two.", "Zwei."), ("Three.", "Drei."))
 
 
-async def test_the_button_is_there_only_where_a_model_can(chat: ChatPage, peer: FakeServer) -> None:
+async def test_a_button_is_there_only_where_a_model_can_translate_or_the_server_listens(
+    chat: ChatPage, peer: FakeServer
+) -> None:
     for features, model in ([], ["continue"]), (["interpret"], ["tools"]), (["interpret"], []):
         await visit(chat, peer, features=features, models=[{"name": "scripted", "features": model}])
         await expect(chat.page.get_by_role("button", name="Live translation")).to_have_count(0)
+        await expect(chat.page.locator("#talk")).to_be_hidden()
 
 
 async def translate(chat: ChatPage, peer: FakeServer, complaints: Complaints, text: str) -> PageConnection:
@@ -162,15 +162,10 @@ async def take(conn: PageConnection, *, turn: str, seq: int) -> dict[str, Any]:
 
 async def grown(conn: PageConnection, growth: dict[str, Any], *, turn: str, seq: int) -> None:
     """Takes a growth."""
-    reported = {
-        "turn_id": turn,
-        "off": growth["off"],
-        "text": growth["text"],
-        "final": growth.get("final", False),
-    }
-    await conn.send_frame("source", conversation_id=growth["conversation_id"], seq=seq, **reported)
-    known = {"turn_id": turn, "chars": growth["off"] + len(growth["text"]), "final": reported["final"]}
-    await conn.send_frame("source_ack", ref=growth["ref"], conversation_id=growth["conversation_id"], **known)
+    piece = {"turn_id": turn, "final": growth.get("final", False)}
+    where = {name: growth[name] for name in ("conversation_id", "off", "text")}
+    await conn.send_frame("source", seq=seq, **where, **piece)
+    await conn.answer(growth, "source_ack", chars=growth["off"] + len(growth["text"]), **piece)
 
 
 async def test_words_behind_the_end_wait_for_the_next_translation(
@@ -261,19 +256,14 @@ async def test_a_translation_is_announced_sentence_by_sentence(
     """A screen reader hears each one once, as soon as it is whole, in its language; at the end what is left."""
     conn = await translate(chat, peer, complaints, "One. Two ")
     start = await take(conn, turn="t", seq=1)
-    where = {"conversation_id": start["conversation_id"], "turn_id": "t", "tokens": 1}
     received, shown = chat.page.locator("#announcer"), chat.page.locator(".pairs .target")
-
-    async def send_delta(text: str, *, off: int, seq: int, src_off: int) -> None:
-        await conn.send_frame("delta", text=text, off=off, seq=seq, first_seq=seq, src_off=src_off, **where)
-
-    await send_delta("Ei", off=0, seq=3, src_off=4)
+    await delta(conn, start, "Ei", off=0, seq=3, src_off=4)
     await expect(shown.first).to_have_text("Ei")
     await expect(received).to_be_empty()
-    await send_delta("ns.", off=2, seq=4, src_off=4)
+    await delta(conn, start, "ns.", off=2, seq=4, src_off=4)
     await expect(received).to_have_text("Eins.")
     await expect(received.locator("span")).to_have_attribute("lang", start["target"])
-    await send_delta(" Zwei", off=5, seq=5, src_off=8)
+    await delta(conn, start, " Zwei", off=5, seq=5, src_off=8)
     await expect(shown.last).to_have_text("Zwei")
     await expect(received).to_have_text("Eins.")
     await conn.finish(start, turn="t", seq=6, reason="cancelled", chars=10)

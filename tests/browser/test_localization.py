@@ -11,8 +11,7 @@ from playwright.async_api import expect
 
 from tests.browser.chat_page import ChatPage
 from tests.browser.fake_server import PAGE, FakeServer
-
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+from tests.browser.server_actions import visit
 
 TEXT_ATTRIBUTES = {"aria-label", "title", "placeholder"}
 CATALOG = PAGE / "ui" / "words" / "sentences.js"
@@ -53,52 +52,43 @@ def entries() -> dict[str, list[str]]:
 
 
 async def test_every_sentence_has_its_translations() -> None:
-    """And none has one that nobody says."""
+    """With the same values; and none has one that nobody says."""
     spoken = {sentence for sentence in sentences() if re.search("[A-Za-z]", sentence)}
     assert set(entries()) == spoken
     assert len(CATALOG.read_text().splitlines()) == len(spoken) + 3
-
-
-async def test_a_translation_has_the_same_values() -> None:
     for english, translations in entries().items():
-        for translated in translations:
-            assert sorted(re.findall(r"\{\w+\}", english)) == sorted(re.findall(r"\{\w+\}", translated)), (
-                english
-            )
-
-
-async def test_a_visitor_is_spoken_to_in_the_browsers_language(chat: ChatPage, peer: FakeServer) -> None:
-    await chat.page.add_init_script(GERMAN)
-    await chat.page.goto(peer.url)
-    await peer.conn()
-    await expect(chat.page.locator("html")).to_have_attribute("lang", "de")
-    await expect(chat.page.get_by_role("heading", name="Sag etwas.")).to_be_visible()
-    await expect(chat.page.get_by_label("Deine Nachricht")).to_have_attribute(
-        "placeholder", "Nachricht schreiben"
-    )
-    await expect(chat.page.get_by_text("Verbunden")).to_be_attached()
+        values = sorted(re.findall(r"\{\w+\}", english))
+        assert [sorted(re.findall(r"\{\w+\}", one)) for one in translations] == [values] * 2, english
 
 
 @pytest.mark.parametrize(
-    ("script", "named"), [("", ["English → Chinese", "Any language → German"]), (GERMAN, ["Englisch → Chinesisch", "Jede Sprache → Deutsch"])]
+    ("script", "spoken"),
+    [
+        ("", ["en", "Say something.", "Write a message", "Connected", "English → Chinese", "Any language → German"]),
+        (GERMAN, ["de", "Sag etwas.", "Nachricht schreiben", "Verbunden", "Englisch → Chinesisch", "Jede Sprache → Deutsch"]),
+    ],
 )  # fmt: skip
-async def test_a_live_translation_is_called_by_its_languages(
-    chat: ChatPage, peer: FakeServer, script: str, named: list[str]
+async def test_a_visitor_is_spoken_to_in_the_browsers_language(
+    chat: ChatPage, peer: FakeServer, script: str, spoken: list[str]
 ) -> None:
-    """The server says which titles stand for languages; what else looks like one stays as it is."""
-    translations = [("en", "zh"), ("auto", "de")]
+    """A live translation is called by its languages: the server says which titles stand for some."""
+    language, heading, placeholder, connected, *named = spoken
     row = {"updated_at": 1, "messages": 2}
     peer.listed = [
-        row
-        | {"conversation_id": f"c{number}", "title": f"{source} → {target}"}
-        | {"interprets": {"source": source, "target": target}}
-        for number, (source, target) in enumerate(translations)
+        row | {"conversation_id": source, "title": f"{source} → {target}"} | {"interprets": languages}
+        for languages in ({"source": "en", "target": "zh"}, {"source": "auto", "target": "de"})
+        for source, target in [languages.values()]
     ]
     chats = ["old → new", "en → zh"]
     peer.listed += [row | {"conversation_id": title[:3], "title": title} for title in chats]
     await chat.page.add_init_script(script)
-    await chat.page.goto(peer.url)
-    await peer.conn()
+    await visit(chat, peer)
+    await expect(chat.page.locator("html")).to_have_attribute("lang", language)
+    await expect(chat.page.get_by_role("heading", name=heading)).to_be_visible()
+    await expect(chat.box.or_(chat.page.get_by_label("Deine Nachricht"))).to_have_attribute(
+        "placeholder", placeholder
+    )
+    await expect(chat.page.get_by_text(connected, exact=True)).to_be_attached()
     await expect(chat.page.locator("#listed .name")).to_have_text([*named, *chats])
 
 

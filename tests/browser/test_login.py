@@ -15,9 +15,7 @@ from tests.app.in_process_service import serving
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
 from tests.browser.fake_server import FakeServer, PageConnection
-from tests.browser.server_actions import begin
-
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+from tests.browser.server_actions import begin, send_list
 
 
 @pytest.fixture(autouse=True)
@@ -99,14 +97,6 @@ async def test_a_key_is_kept_for_the_tab_or_for_good(
     assert (await peer.conn()).hello.get("token") == ("right" if keep else None)
 
 
-async def test_a_key_that_opened_the_service_before_is_said_to_have_run_out(
-    chat: ChatPage, peer: FakeServer
-) -> None:
-    conn = await let_in(chat, peer)
-    await conn.send_frame("error", code="unauthenticated", message="The token has expired.", retryable=True)
-    await expect(chat.page.get_by_text("Your key has expired or was revoked.")).to_be_visible()
-
-
 async def test_who_has_no_key_and_writes_all_the_same_is_asked_again(
     chat: ChatPage, peer: FakeServer
 ) -> None:
@@ -122,10 +112,7 @@ async def test_who_has_no_key_and_writes_all_the_same_is_asked_again(
 async def store_secret(chat: ChatPage, conn: PageConnection, secret: str) -> None:
     """A conversation whose title, messages and draft hold a secret."""
     send = await begin(chat, conn, f"{secret} reply", text=f"{secret} question")
-    where = {"conversation_id": send["conversation_id"], "updated_at": 1, "messages": 2}
-    requested = await conn.receive("conversations")
-    listed = [{"title": f"{secret} title", **where}]
-    await conn.send_frame("conversations", ref=requested["ref"], conversations=listed, has_more=False)
+    await send_list(conn, f"{secret} title", conversation_id=send["conversation_id"])
     await conn.finish(send, turn="t", seq=3, reason="stop", chars=len(f"{secret} reply"))
     await chat.ended()
     await chat.box.fill(f"{secret} draft")
@@ -177,10 +164,9 @@ async def test_who_leaves_in_one_tab_leaves_in_all_that_share_the_key(
 async def test_a_key_that_runs_out_is_renewed_on_the_connection_that_stands(
     chat: ChatPage, peer: FakeServer
 ) -> None:
-    await meet(chat, peer)
-    conn = await peer.conn()
-    await chat.connected()
+    conn = await let_in(chat, peer)
     await conn.send_frame("error", code="unauthenticated", message="The token has expired.", retryable=True)
+    await expect(chat.page.get_by_text("Your key has expired or was revoked.")).to_be_visible()
     await enter(chat, "newer")
     fresh = await conn.receive("auth.refresh")
     assert fresh["token"] == "newer"

@@ -27,10 +27,8 @@ from tests.browser.long_history import (
     tops,
     turn_wheel,
 )
-from tests.browser.server_actions import delta
+from tests.browser.server_actions import delta, send_list
 from tests.browser.test_modules import run
-
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 MOST_NODES = 3_000
 LATEST = "Latest"
@@ -45,12 +43,19 @@ async def send_message(chat: ChatPage, conn: PageConnection, text: str) -> dict[
 
 
 async def test_only_what_is_near_the_view_is_in_the_document(chat: ChatPage, peer: FakeServer) -> None:
+    """And after a leap to anywhere messages are there, and no empty space."""
     conn = await open_long(chat, peer, 700)
     await loaded_all(chat)
-    for share in (0, 0.2, 0.5, 0.77, 1):
+    for share in (0.9, 0.1, 0.6, 0.35, 0):
         await scroll_to(chat, share)
-        assert await tops(chat)
+        seen = await tops(chat)
+        assert min(seen.values()) <= 60
+        assert len(seen) >= 2
+        numbers = [int(number) for text in seen for number in re.findall(r"(?:Question|Reply) (\d+)", text)]
+        assert abs(numbers[0] / 700 - share) < 0.12
         assert await nodes(chat) < MOST_NODES
+    await scroll_to(chat, 1)
+    assert await tops(chat)
     send = await send_message(chat, conn, "And now?")
     for seq in range(12):
         await delta(conn, send, "More of it.\n\n", off=13 * seq, seq=9_002 + seq)
@@ -140,9 +145,7 @@ async def test_older_messages_come_as_the_reader_scrolls_up_and_move_nothing(
     await expect(chat.questions.first.locator("xpath=..")).to_have_attribute("aria-posinset", "1")
     await expect(chat.questions.first.locator("xpath=..")).to_have_attribute("aria-setsize", "400")
     await expect(title).to_have_text("Question 0")
-    requested = await conn.receive("conversations")
-    listed = [{"conversation_id": CONVERSATION, "title": "A long talk", "updated_at": 1, "messages": 400}]
-    await conn.send_frame("conversations", ref=requested["ref"], conversations=listed, has_more=False)
+    await send_list(conn, "A long talk", conversation_id=CONVERSATION)
     await expect(title).to_have_text("A long talk")
 
 
@@ -153,18 +156,6 @@ async def test_what_is_read_moves_only_as_it_is_scrolled(chat: ChatPage, peer: F
         before = await tops(chat)
         await scroll_by(chat, -150)
         assert abs(moved(before, await tops(chat)) - 150) <= 1
-
-
-async def test_a_leap_to_anywhere_shows_messages_and_no_empty_space(chat: ChatPage, peer: FakeServer) -> None:
-    await open_long(chat, peer, 300)
-    await loaded_all(chat)
-    for share in (0.9, 0.1, 0.6, 0.35, 0):
-        await scroll_to(chat, share)
-        seen = await tops(chat)
-        assert min(seen.values()) <= 60
-        assert len(seen) >= 2
-        numbers = [int(number) for text in seen for number in re.findall(r"(?:Question|Reply) (\d+)", text)]
-        assert abs(numbers[0] / 300 - share) < 0.12
 
 
 @pytest.mark.parametrize("exchanges", [1, 60])
@@ -289,22 +280,28 @@ async def test_a_page_of_older_messages_that_is_refused_is_asked_for_by_hand(
 GROW = """
     const { Reply, ReplyState } = await import("/static/client/reply.js");
     const message = (number, role) => ({ message_id: `${role}${number}`, role, turn_id: `t${number}`, content: "", status: "complete" });
-    const history = Array.from({ length: argument }, (_, number) => [message(number, "user"), message(number, "assistant")]).flat();
+    const messages = Array.from({ length: argument }, (_, number) => [message(number, "user"), message(number, "assistant")]).flat();
     const reply = Object.assign(new Reply("c"), { clientMsgId: "x", content: "new", state: ReplyState.STREAMING });
-    const [arrangement, replies] = [new module.Arrangement(), new Set([reply])];
-    const before = arrangement.of(history, replies);
+    const transcriptOf = () => {
+      const transcript = new module.Transcript("c");
+      transcript.refresh({ messages, has_more: false, epoch: "e", seq: 1 });
+      transcript.take(reply);
+      return transcript;
+    };
+    const transcript = transcriptOf();
+    const before = transcript.items();
     const items = [...before];
     reply.append({ off: 0, text: "grown", tokens: 1 }, 0);
-    const after = arrangement.of(history, replies);
+    const after = transcript.items();
     const remade = after.filter((item, index) => item !== items[index]).length;
-    const grown = JSON.stringify(after) === JSON.stringify(module.arrange(history, [reply]));
+    const grown = JSON.stringify(after) === JSON.stringify(transcriptOf().items());
     reply.finish({ chars: 5, reason: "stop", message_id: "r" });
-    return { same: before === after, remade, grown, moved: arrangement.of(history, replies) !== after };
+    return { same: before === after, remade, grown, moved: transcript.items() !== after };
 """
 
 
 async def test_while_a_reply_grows_its_item_alone_is_made_again(chat: ChatPage, peer: FakeServer) -> None:
-    found = await run(chat, peer, "ui/transcript/arrangement.js", GROW, 500)
+    found = await run(chat, peer, "ui/transcript/transcript.js", GROW, 500)
     assert found == {"same": True, "remade": 1, "grown": True, "moved": True}
 
 
@@ -313,10 +310,9 @@ async def test_a_found_message_is_shown_in_the_middle_of_the_view_however_far_ba
 ) -> None:
     conn = await open_long(chat, peer, 300)
     await chat.page.get_by_label("Search your conversations").fill("twenty")
-    requested = await conn.receive("search")
     hit = {"conversation_id": CONVERSATION, "title": "A long talk", "messages": 600, "updated_at": 1}
     place = {"message_id": "u20", "role": "user", "snippet": "Question 20", "off": 0, "len": 8}
-    await conn.send_frame("found", ref=requested["ref"], hits=[hit | place])
+    await conn.answer(await conn.receive("search"), "found", hits=[hit | place])
     await chat.page.locator("#hits a").click()
     found = chat.page.locator("article.found")
     await expect(found).to_be_focused()

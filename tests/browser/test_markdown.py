@@ -1,29 +1,18 @@
-"""How replies are rendered: harmless whatever they say. How they grow: test_streaming_markdown.py."""
+"""How replies are rendered: harmless whatever they say; blocks, formulas, tables. How they grow: test_streaming_markdown.py."""
 
 from __future__ import annotations
 
 import re
+from itertools import count
 
-import pytest
 from playwright.async_api import expect
 
 from tests.browser.chat_page import ChatPage
 from tests.browser.fake_server import FakeServer
+from tests.browser.server_actions import begun, delta, replied
+from tests.browser.test_streaming_markdown import run
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
-
-SHOW = """
-    async (steps) => {
-      const { MarkdownView } = await import("/static/ui/replies/markdown.js");
-      const { later } = await import("/static/ui/markdown/slices.js");
-      const root = document.createElement("div");
-      const view = new MarkdownView(root);
-      for (const step of steps) view.show(step);
-      document.body.replaceChildren(root);
-      await later.settled();
-      return root.innerHTML;
-    }
-"""
+SHOW = "view.show(argument); await later.settled();"
 ATTACKS = [
     "<script>document.title = 'owned'</script>",
     "<img src=x onerror=\"document.title = 'owned'\">",
@@ -37,24 +26,31 @@ ATTACKS = [
     "```html\n<script>document.title='owned'</script>\n```",
     "```\"><img src=x onerror=\"document.title='owned'\n\n```",
     "<math><mtext><table><mglyph><style><img src=x onerror=\"document.title='owned'\">",
+    "$\\href{javascript:document.title='owned'}{x}$",
+    "$\\url{https://example.org}$",
+    "$\\includegraphics{https://example.org/a.png}$",
+    "$\\htmlStyle{position:fixed}{x}$",
+    "$\\htmlId{chat}{x}$",
+    "$\\text{<img src=x onerror=\"document.title='owned'\">}$",
+    "$\\colorbox{red}{x} \\fcolorbox{red}{blue}{y}$",
+    "$\\fbox{x} \\boxed{y} \\cancel{z} \\rule{1em}{1em}$",
 ]
 
 
-async def rendered(chat: ChatPage, peer: FakeServer, *steps: str) -> str:
-    """The HTML that is shown after the text has grown by these steps."""
-    if chat.page.url == "about:blank":
-        await chat.page.goto(peer.url)
-    html: str = await chat.page.evaluate(SHOW, list(steps))
-    return html
+async def rendered(chat: ChatPage, peer: FakeServer, text: str) -> str:
+    """The HTML that is shown for a text."""
+    return str(await run(chat, peer, f"{SHOW} return root.innerHTML;", text))
 
 
-async def test_nothing_in_a_reply_runs_or_asks_for_a_style(chat: ChatPage, peer: FakeServer) -> None:
-    active = "script, img, svg:not(.icon), iframe, style, [style], [onerror], [onload], [onmouseover], [href^=javascript]"
+async def test_nothing_in_a_reply_runs_loads_or_asks_for_a_style(chat: ChatPage, peer: FakeServer) -> None:
+    """A style would be refused by the page's policy, with a complaint that fails the test."""
+    active = "script, img, svg:not(.icon), iframe, style, [style], [id], [onerror], [onload], [onmouseover]"
+    links = "[href]:not([href^='https:']), .formula a"
     for attack in ATTACKS:
         await rendered(chat, peer, attack)
         await chat.page.mouse.move(50, 50)
         assert await chat.page.title() != "owned", attack
-        assert await chat.page.locator(f"body > div :is({active})").count() == 0, attack
+        assert await chat.page.locator(f"body > div :is({active}, {links})").count() == 0, attack
 
 
 async def test_tags_in_a_reply_are_shown_as_they_were_written(chat: ChatPage, peer: FakeServer) -> None:
@@ -123,3 +119,151 @@ async def test_a_cell_may_have_a_line_in_it_and_rows_may_be_short(chat: ChatPage
     rows = chat.page.locator("body > div tbody tr")
     cells = [await row.locator("td").all_text_contents() for row in await rows.all()]
     assert cells == [["1 | 2", "x"], ["3", ""], ["4", "5"]]
+
+
+FOUND = f"{SHOW} return [root.querySelectorAll('math').length, root.querySelectorAll('math[display=block]').length];"
+FORMULAS = [
+    ("It is $x^2$.", [1, 0]),
+    ("It is \\(x^2\\), not \\(y\\).", [2, 0]),
+    ("So $$x = 1$$ holds.", [1, 1]),
+    ("\\[\n\\int_0^1 x \\,dx\n\\]", [1, 1]),
+    ("We have:\n$$\na &= b \\\\\n- c\n$$\nand on.".replace("&", ""), [1, 1]),
+    ("- an item with \\[ x + 1 \\] in it", [1, 1]),
+    ("| $a$ | b |\n|---|---|\n| \\(c\\) | $d_1$ |", [3, 0]),
+    ("# On $\\pi$", [1, 0]),
+    ("其中$x$是数。", [1, 0]),
+    ("*emphasis with $a*b$ in it*", [1, 0]),
+    ("$a_1$ and $b_1$", [2, 0]),
+    ("$5$ or $3.14$", [2, 0]),
+]
+
+
+async def test_formulas_are_known_by_their_marks(chat: ChatPage, peer: FakeServer) -> None:
+    for text, formulas in FORMULAS:
+        assert await run(chat, peer, FOUND, text) == formulas, text
+
+
+OTHERS = [
+    "It costs $5 and $10.",
+    "Between $5-$10, or 10$.",
+    "I have $5, you have 20$.",
+    "US$5 and A$6",
+    "echo $HOME and $PATH, or $HOME/$USER",
+    "`$x$` and `\\(y\\)`",
+    "```\n$$\nx\n$$\n```",
+    "\\[not a link\\](https://example.org/)",
+    "\\$x$ and $ x $",
+    "$$ unfinished",
+    "The price: $5 million, the other: $6.",
+]
+
+
+async def test_prices_names_and_code_are_no_formulas(chat: ChatPage, peer: FakeServer) -> None:
+    for text in OTHERS:
+        assert await run(chat, peer, FOUND, text) == [0, 0], text
+
+
+async def test_what_can_not_be_read_is_shown_as_it_was_written(chat: ChatPage, peer: FakeServer) -> None:
+    for text in "$\\nonesuch{x}$", "$$\\frac{1}$$", "$$\n\\begin{nonesuch}\n$$", "\\(\\left( x\\)":
+        assert await run(chat, peer, f"{SHOW} return root.textContent;", text) == text
+
+
+async def test_a_formula_is_mathml_that_screen_readers_know(chat: ChatPage, peer: FakeServer) -> None:
+    await run(chat, peer, SHOW, "It is $\\frac{a}{b}$.")
+    await expect(chat.page.locator("body > div math mfrac")).to_have_count(1)
+    await expect(chat.page.locator("body > div math annotation")).to_have_count(0)
+
+
+async def test_what_sets_formulas_is_loaded_with_the_first_one(chat: ChatPage, peer: FakeServer) -> None:
+    requested: list[str] = []
+    chat.page.on("request", lambda request: requested.append(request.url.rpartition("/static/")[2]))
+    await run(chat, peer, SHOW, "It costs $5 and $10.")
+    assert "vendor/formulas.js" not in requested
+    await run(chat, peer, SHOW, "It is $x$.")
+    assert requested.count("vendor/formulas.js") == 1
+
+
+async def test_a_formula_stays_set_while_its_paragraph_grows(chat: ChatPage, peer: FakeServer) -> None:
+    body = """
+        view.show("It is $x^2$");
+        await later.settled();
+        view.show("It is $x^2$, and");
+        return root.querySelectorAll("math").length;
+    """
+    assert await run(chat, peer, body) == 1
+
+
+HEADS = ("Algorithm", "Average", "Worst case", "Memory", "Stability", "Invented", "Comparisons")
+CELLS = ("Mergesort", "O(n log n)", "O(n log n)", "O(n)", "stable", "John von Neumann", "n log n")
+TABLE = f"|{'|'.join(HEADS)}|\n|{'---|' * len(HEADS)}\n|{'|'.join(CELLS)}|"
+BROKEN = """
+    (table) => {
+      const walker = document.createTreeWalker(table, NodeFilter.SHOW_TEXT);
+      const broken = [];
+      for (let node = walker.nextNode(); node !== null; node = walker.nextNode()) {
+        for (const { 0: word, index } of node.data.matchAll(/[\\p{L}\\p{N}]+/gu)) {
+          const range = document.createRange();
+          range.setStart(node, index);
+          range.setEnd(node, index + word.length);
+          if (new Set([...range.getClientRects()].map(({ top }) => top)).size > 1) broken.push(word);
+        }
+      }
+      return broken;
+    }
+"""
+
+FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+"""Until what was seen of a size has led to something."""
+
+
+async def test_a_table_breaks_no_word_and_scrolls_where_it_is_too_wide(
+    chat: ChatPage, peer: FakeServer
+) -> None:
+    """It is no landmark: these need names of their own, and a reply may have ten tables."""
+    await replied(chat, peer, TABLE)
+    table = chat.replies.last.locator(".table")
+    for width in (1280, 390):
+        await chat.page.set_viewport_size({"width": width, "height": 800})
+        assert await table.evaluate(BROKEN) == []
+    await table.focus()
+    await expect(table).to_be_focused()
+    assert await table.evaluate("(table) => { table.scrollLeft = 1e6; return table.scrollLeft > 0; }")
+    await expect(chat.page.get_by_role("region", name="Table")).to_have_count(0)
+    await expect(chat.page.get_by_role("group", name="Table")).to_be_visible()
+
+
+LEFTS = """
+    (table) => {
+      table.scrollIntoView();
+      return [...table.rows].map((row) => [...row.cells].map((cell) => Math.round(cell.getBoundingClientRect().left)));
+    }
+"""
+"""Where each cell of a table begins, once it is looked at: what is out of sight may not be laid out."""
+
+
+async def test_a_long_table_goes_on_in_another_with_the_same_head_and_the_same_columns(
+    chat: ChatPage, peer: FakeServer
+) -> None:
+    """Each row that comes has its whole table laid out: a table of 1,500 rows took 15 ms a row."""
+    conn, send = await begun(chat, peer)
+    text = "| name | n |\n|---|---|\n" + "".join(f"| row {n} of many | {n} |\n" for n in range(250))
+    seqs = count(2)
+    for off in range(0, len(text), 400):
+        await delta(conn, send, text[off : off + 400], off=off, seq=next(seqs))
+    await conn.finish(send, turn="t", seq=next(seqs), reason="stop", chars=len(text))
+    await chat.ended()
+    frame = chat.replies.last.locator(".table")
+    await expect(frame.locator("tbody tr")).to_have_count(250)
+    assert await frame.locator("th").all_text_contents() == ["name", "n"] * 3
+    assert await frame.locator("tbody td:last-child").all_text_contents() == [str(n) for n in range(250)]
+    for width in (1280, 390):
+        await chat.page.set_viewport_size({"width": width, "height": 800})
+        await chat.page.wait_for_function("(width) => innerWidth === width", arg=width)
+        await chat.page.evaluate(FRAMES)
+        lefts = []
+        for table in await frame.locator("table").all():
+            await table.evaluate(LEFTS)
+            await chat.page.evaluate(FRAMES)
+            lefts.append(await table.evaluate(LEFTS))
+        assert [len(table) for table in lefts] == [101, 101, 51]
+        assert len({tuple(row) for table in lefts for row in table}) == 1

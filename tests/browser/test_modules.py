@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 from tests.browser.chat_page import ChatPage
 from tests.browser.fake_server import FakeServer
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
-
 whole_texts = st.text(st.characters(codec="utf-8"), max_size=40)
 one_page = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=20
@@ -101,26 +99,29 @@ FIGURES = """
 """
 
 
-async def test_figures_are_told_in_a_few_words(chat: ChatPage, peer: FakeServer) -> None:
-    timed = {"tokens": 92, "ms": 3500}
-    here, kept, server = await run(chat, peer, "ui/replies/figures.js", FIGURES, timed)
-    assert here == ["50 ms to first token", "26 tokens/s", "92 tokens"]
-    assert kept == ["92 tokens"]
-    assert server == (
-        "Measured by the server: queued 0 ms, first token 40 ms, total 3.5 s; prompt 12 tokens, 8 of them from the cache."
-    )
-
-
-@pytest.mark.parametrize("timed", [{"tokens": 18, "ms": 3500}, {"tokens": 200, "ms": 4}])
-async def test_no_pace_is_told_of_a_reply_that_is_too_short_for_one(
-    chat: ChatPage, peer: FakeServer, timed: dict[str, int]
+@pytest.mark.parametrize(
+    ("timed", "rate"),
+    [
+        ({"tokens": 92, "ms": 3500}, ["26 tokens/s"]),
+        ({"tokens": 18, "ms": 3500}, []),
+        ({"tokens": 200, "ms": 4}, []),
+    ],
+    ids=["long enough", "too short for a pace", "all at once"],
+)
+async def test_figures_are_told_in_a_few_words(
+    chat: ChatPage, peer: FakeServer, timed: dict[str, int], rate: list[str]
 ) -> None:
-    """Or of one that came all at once, however large its pieces were."""
-    here, _, _ = await run(chat, peer, "ui/replies/figures.js", FIGURES, timed)
-    assert here == ["50 ms to first token", f"{timed['tokens']} tokens"]
+    here, kept, server = await run(chat, peer, "ui/replies/figures.js", FIGURES, timed)
+    tokens = f"{timed['tokens']} tokens"
+    assert here == ["50 ms to first token", *rate, tokens]
+    assert kept == [tokens]
+    assert server.startswith("Measured by the server: queued 0 ms, first token 40 ms, total ")
+    assert server.endswith("; prompt 12 tokens, 8 of them from the cache.")
 
 
-async def test_a_refusal_is_told_in_plain_words(chat: ChatPage, peer: FakeServer) -> None:
+async def test_a_refusal_and_a_limit_with_nothing_left_are_told_in_plain_words(
+    chat: ChatPage, peer: FakeServer
+) -> None:
     later = "That is more than this service takes at a time. Try again in"
     limited = {"code": "rate_limited", "message": "Slow down."}
     told = [
@@ -128,9 +129,14 @@ async def test_a_refusal_is_told_in_plain_words(chat: ChatPage, peer: FakeServer
         (limited | {"retryAfterMs": 7_300_000}, f"{later} 3 hours."),
         (limited, f"{later} a while."),
         ({"code": "toString", "message": "Not known."}, "The service could not do this."),
+        ({"name": "messages_per_minute", "remaining": 3, "reset_s": 40}, ""),
+        (
+            {"name": "messages_per_minute", "remaining": 0, "reset_s": 40},
+            "Nothing is left of the limit on messages per minute. Try again in 40 seconds.",
+        ),
     ]
-    body = "return argument.map((failure) => module.wordsFor(failure));"
-    words = await run(chat, peer, "ui/elements/words.js", body, [failure for failure, _ in told])
+    body = "return argument.map((one) => (one.code === undefined ? module.wordsForLimit(one) : module.wordsFor(one)));"
+    words = await run(chat, peer, "ui/elements/words.js", body, [one for one, _ in told])
     assert words == [expected for _, expected in told]
 
 
@@ -149,13 +155,6 @@ async def test_every_code_of_the_protocol_has_plain_words(chat: ChatPage, peer: 
         return argument.filter((code) => module.wordsFor({ code, message: "M" }) === unknown);
     """
     assert await run(chat, peer, "ui/elements/words.js", body, codes) == []
-
-
-async def test_a_limit_is_told_when_nothing_is_left_of_it(chat: ChatPage, peer: FakeServer) -> None:
-    limits = [{"name": "messages_per_minute", "remaining": left, "reset_s": 40} for left in (3, 0)]
-    body = "return argument.map((limits) => module.wordsForLimit(limits));"
-    reported = await run(chat, peer, "ui/elements/words.js", body, limits)
-    assert reported == ["", "Nothing is left of the limit on messages per minute. Try again in 40 seconds."]
 
 
 async def test_an_edit_takes_the_place_of_what_it_edits_and_what_is_unsent_stays(

@@ -11,8 +11,6 @@ from tests.browser.chat_page import ChatPage
 from tests.browser.fake_server import FakeServer, PageConnection
 from tests.browser.server_actions import begin, begun, delta, visit
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
-
 HIDE = """(hidden) => {
   Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
   document.dispatchEvent(new Event("visibilitychange"));
@@ -49,21 +47,18 @@ async def switch(chat: ChatPage, body: str) -> Any:
     return await chat.client(f"async () => {{ const {{ notifications }} = await import('{path}'); {body} }}")
 
 
-async def test_a_reply_that_ends_before_the_readers_eyes_marks_nothing(
-    chat: ChatPage, peer: FakeServer
-) -> None:
+async def test_nobody_is_notified_who_did_not_ask_for_it(chat: ChatPage, peer: FakeServer) -> None:
+    """The title gets a mark until somebody looks; but not for a reply that ended before the reader's eyes."""
+    await chat.page.add_init_script(NOTIFICATIONS + "Notification.permission = 'granted';")
     conn, send = await begun(chat, peer, "one")
     await end(conn, send)
     await chat.ended()
     await chat.client(HIDE, True)
     await expect(chat.page).to_have_title(TITLE)
-
-
-async def test_nobody_is_notified_who_did_not_ask_for_it(chat: ChatPage, peer: FakeServer) -> None:
-    await chat.page.add_init_script(NOTIFICATIONS + "Notification.permission = 'granted';")
-    conn, send = await begun(chat, peer, "one")
-    await chat.client(HIDE, True)
-    await end(conn, send)
+    await chat.type("Hello?")
+    send = await conn.receive("send")
+    await conn.accept(send, turn="u", seq=5)
+    await conn.finish(send, turn="u", seq=6, reason="stop", chars=0)
     await expect(chat.page).to_have_title(f"● {TITLE}")
     assert await chat.client("window.told") == []
     assert await switch(chat, "return notifications.enabled;") is False
@@ -71,7 +66,7 @@ async def test_nobody_is_notified_who_did_not_ask_for_it(chat: ChatPage, peer: F
     await expect(chat.page).to_have_title(TITLE)
 
 
-async def test_who_asked_for_notifications_gets_them_after_a_reload_too(
+async def test_who_asked_for_notifications_gets_them_after_a_reload_too_until_they_are_switched_off(
     chat: ChatPage, peer: FakeServer
 ) -> None:
     await chat.page.add_init_script(NOTIFICATIONS)
@@ -92,12 +87,7 @@ async def test_who_asked_for_notifications_gets_them_after_a_reload_too(
     await chat.client("window.last.onclick()")
     await expect(chat.questions).to_have_text(["Hello?"])
     assert await chat.client("window.shut")
-
-
-async def test_notifications_can_be_switched_off_and_refused(chat: ChatPage, peer: FakeServer) -> None:
-    await chat.page.add_init_script(NOTIFICATIONS)
-    await visit(chat, peer)
-    await switch(chat, "await notifications.enable(); notifications.disable();")
+    await switch(chat, "notifications.disable();")
     assert await switch(chat, "return notifications.enabled;") is False
     await chat.client("Notification.answer = 'denied'")
     assert await switch(chat, "return await notifications.enable();") is False

@@ -27,7 +27,6 @@ from tests.deploy.reverse_proxy import ReverseProxy
 from tests.server_process import ServerProcess, serving
 
 __all__ = ["caddy_site", "run_reverse_proxy"]  # fixtures
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 PACE = 20
 """Characters per second: the count takes a minute and a half."""

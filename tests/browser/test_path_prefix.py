@@ -18,7 +18,6 @@ from tests.deploy.reverse_proxy import DEPLOY, ReverseProxy
 from tests.server_process import ServerProcess
 
 __all__ = ["caddy_site", "nginx_site", "run_reverse_proxy"]  # fixtures
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
 def shipped(kind: str) -> str:

@@ -1,8 +1,9 @@
-"""What becomes of a conversation when its connection is lost: the peer drops it, and answers the page that comes back."""
+"""What the page makes of lost connections, and of holes, cuts and repeats: the peer plays a server that has a bad day."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from typing import Any
 
 import pytest
@@ -12,8 +13,6 @@ from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
 from tests.browser.fake_server import FakeServer, PageConnection
 from tests.browser.server_actions import begin, begun, delta, gap, replied, resume, send_history, visit, wait
-
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
 async def test_a_page_that_is_told_to_wait_asks_again_for_what_was_missed(
@@ -27,7 +26,7 @@ async def test_a_page_that_is_told_to_wait_asks_again_for_what_was_missed(
     for _ in range(2):
         await wait(conn, "resume", ms=20)
     await resume(conn, after=3, live="t")
-    await delta(conn, send, "three ", off=8, seq=5, first=4)
+    await delta(conn, send, "three ", off=8, seq=5, first_seq=4)
     await delta(conn, send, "four", off=14, seq=6)
     await conn.finish(send, turn="t", seq=7, reason="stop", chars=18)
     await chat.ended()
@@ -58,7 +57,7 @@ async def test_where_what_was_missed_is_gone_history_is_read_and_the_message_sen
     again = await conn.receive("send")
     assert (again["client_msg_id"], again["content"]) == (send["client_msg_id"], "Hello?")
     await conn.accept(again, turn="t", seq=1, duplicate=True)
-    await delta(conn, again, "one two three", off=0, seq=10, first=2)
+    await delta(conn, again, "one two three", off=0, seq=10, first_seq=2)
     await conn.finish(again, turn="t", seq=11, reason="stop", chars=13)
     await chat.ended()
     await chat.shows([("You", "Hello?"), ("Reply", "one two three")])
@@ -272,17 +271,172 @@ async def test_a_new_epoch_starts_the_count_anew(chat: ChatPage, peer: FakeServe
     conn = await peer.conn()
     await gap(conn)
     requested = await conn.receive("history")
-    page = {
-        "conversation_id": requested["conversation_id"],
-        "epoch": "other",
-        "seq": 1,
-        "messages": [],
-        "has_more": False,
-    }
-    await conn.send_frame("history", ref=requested["ref"], **page)
+    await conn.answer(requested, "history", epoch="other", seq=1, messages=[], has_more=False)
     await chat.type("Again")
     again = await conn.receive("send")
     await conn.accept(again, turn="u", seq=2)
     await conn.finish(again, turn="u", seq=3, reason="stop", chars=0)
     await chat.ended()
     await expect(chat.badge()).to_have_count(0)
+
+
+async def test_a_reply_is_cut_where_the_server_cut_it_counted_in_code_points(
+    chat: ChatPage, peer: FakeServer
+) -> None:
+    conn, send = await begun(chat, peer, "a🚂b", "🚃 gone")
+    await conn.finish(send, turn="t", seq=4, reason="cancelled", chars=4)
+    await chat.ended()
+    await expect(chat.text).to_have_text("a🚂b🚃")
+
+
+@pytest.mark.parametrize("pieces", [("one 🚂 ", "two"), ()], ids=["in the middle", "before the first word"])
+async def test_nothing_more_is_shown_after_stop(
+    chat: ChatPage, peer: FakeServer, pieces: tuple[str, ...]
+) -> None:
+    seen, seq = "".join(pieces), 2 + len(pieces)
+    conn, send = await begun(chat, peer, *pieces)
+    await chat.stop.click()
+    cancel = await conn.receive("cancel")
+    assert (cancel["seen_off"], cancel["conversation_id"]) == (len(seen), send["conversation_id"])
+    await delta(conn, send, " and late", off=len(seen), seq=seq)
+    await conn.answer(cancel, "cancelled", turn_id="t", already=False)
+    await expect(chat.replies.last).to_have_attribute("data-status", "stopping")
+    await expect(chat.text).to_have_text(seen)
+    await conn.finish(send, turn="t", seq=seq + 1, reason="cancelled", chars=len(seen))
+    await expect(chat.badge()).to_have_text("Stopped")
+    await expect(chat.text).to_have_text(seen)
+
+
+async def test_a_message_that_interrupts_tells_how_much_was_on_the_screen(
+    chat: ChatPage, peer: FakeServer
+) -> None:
+    conn, send = await begun(chat, peer, "one 🚂 ", "two")
+    await chat.type("Wait!")
+    interrupts = await conn.receive("send")
+    seen = len("one 🚂 two")
+    assert (interrupts["on_busy"], interrupts["seen_off"]) == ("interrupt", seen)
+    assert interrupts["seen_turn_id"] == "t"
+    await delta(conn, send, " late", off=seen, seq=4)
+    await conn.finish(send, turn="t", seq=5, reason="cancelled", chars=seen)
+    await expect(chat.replies.first.locator(".badge")).to_have_text("Stopped")
+    assert await chat.replies.first.locator(".prose").inner_text() == "one 🚂 two"
+
+
+async def test_messages_that_interrupt_keep_what_was_seen_until_all_of_them_are_refused(
+    chat: ChatPage, peer: FakeServer
+) -> None:
+    conn, send = await begun(chat, peer, "seen")
+    interrupts = []
+    for text in ("Wait!", "Or rather"):
+        await chat.type(text)
+        interrupts.append(await conn.receive("send"))
+        assert (interrupts[-1]["content"], interrupts[-1]["seen_off"], interrupts[-1]["seen_turn_id"]) == (
+            text,
+            4,
+            "t",
+        )
+    await delta(conn, send, " and more", off=4, seq=3)
+    for message, shown in zip(interrupts, ("seen", "seen and more"), strict=True):
+        await conn.refuse(message, "filtered")
+        await expect(chat.page.get_by_text("The rules of this service").last).to_be_visible()
+        await expect(chat.replies.first.locator(".prose")).to_have_text(shown)
+
+
+@pytest.mark.parametrize("unsent", [["Wait!"], ["Wait!", "Or rather"]], ids=len)
+async def test_a_stop_takes_back_unsent_messages_and_keeps_what_was_seen_of_the_reply_before(
+    unsent: list[str], chat: ChatPage, peer: FakeServer, complaints: Complaints
+) -> None:
+    complaints.expected = ["WebSocket connection to"]
+    conn = await visit(chat, peer)
+    await begin(chat, conn, "seen")
+    peer.closed = True
+    await conn.drop()
+    await expect(chat.connection).not_to_have_attribute("data-state", "connected")
+    for text in unsent:
+        await chat.type(text)
+    await expect(chat.questions).to_have_count(1 + len(unsent))
+    await expect(chat.replies.first.locator(".prose")).to_have_text("seen")
+    await chat.stop.click()
+    await expect(chat.replies.first.locator(".prose")).to_have_text("seen")
+    peer.closed = False
+    conn = await peer.conn()
+    await resume(conn, after=2, live="t")
+    assert (await conn.receive("cancel"))["seen_off"] == 4
+    assert conn.kept("send") == []
+
+
+async def test_a_stop_that_came_too_late_shows_the_whole_reply(chat: ChatPage, peer: FakeServer) -> None:
+    conn, send = await begun(chat, peer, "seen")
+    await chat.stop.click()
+    await conn.receive("cancel")
+    await delta(conn, send, " whole", off=4, seq=3)
+    await conn.finish(send, turn="t", seq=4, reason="stop", chars=10)
+    await chat.ended()
+    await expect(chat.text).to_have_text("seen whole")
+
+
+async def test_a_stop_that_is_refused_lets_the_reply_go_on_and_may_be_pressed_again(
+    chat: ChatPage, peer: FakeServer
+) -> None:
+    conn, send = await begun(chat, peer, "seen")
+    await chat.stop.click()
+    cancel = await conn.receive("cancel")
+    await conn.refuse(cancel, "store_unavailable", retryable=True)
+    await delta(conn, send, " whole", off=4, seq=3)
+    await chat.until_shown("seen whole")
+    await chat.stop.click()
+    cancel = await conn.receive("cancel")
+    assert cancel["seen_off"] == len("seen whole")
+    await conn.finish(send, turn="t", seq=4, reason="cancelled", chars=10)
+    await expect(chat.badge()).to_have_text("Stopped")
+
+
+async def test_a_hole_in_the_events_is_filled_from_history(chat: ChatPage, peer: FakeServer) -> None:
+    conn, send = await begun(chat, peer, "one ")
+    await delta(conn, send, "three", off=8, seq=4)
+    await send_history(conn, "Hello?", "one two three", seq=4, status="running")
+    await chat.until_shown("one two three")
+    await delta(conn, send, " four", off=13, seq=5)
+    await conn.finish(send, turn="t", seq=6, reason="stop", chars=18)
+    await chat.ended()
+    await expect(chat.text).to_have_text("one two three four")
+
+
+OTHER = hashlib.sha256(b"one two").hexdigest()
+
+
+@pytest.mark.parametrize("end", [{"seq": 4, "chars": 7}, {"seq": 3, "chars": 4, "text_sha256": OTHER}])
+async def test_an_end_of_another_text_than_was_received_has_it_read_from_history(
+    chat: ChatPage, peer: FakeServer, end: dict[str, Any]
+) -> None:
+    """Longer than what came, or with another hash."""
+    conn, send = await begun(chat, peer, "one ")
+    await conn.finish(send, turn="t", reason="stop", **end)
+    await send_history(conn, "Hello?", "one two", seq=4)
+    await expect(chat.text).to_have_text("one two")
+
+
+async def test_pieces_that_a_stop_withdrew_are_no_hole(chat: ChatPage, peer: FakeServer) -> None:
+    conn, send = await begun(chat, peer, "one ")
+    await chat.stop.click()
+    await conn.finish(send, turn="t", seq=9, first_seq=3, reason="cancelled", chars=4)
+    await chat.ended()
+    await chat.type("Next")
+    assert (await conn.receive("send"))["content"] == "Next"
+    assert conn.kept("history") == []
+
+
+async def test_the_wait_is_told_in_words(chat: ChatPage, peer: FakeServer) -> None:
+    conn, send = await begun(chat, peer)
+    where = {"conversation_id": send["conversation_id"], "turn_id": "t"}
+    for facts, words in (
+        ({"state": "queued", "queue_position": 3}, "2 ahead of you"),
+        ({"state": "queued", "queue_position": 1}, "Waiting, you are next"),
+        ({"state": "prefill", "progress": 0.667}, "Reading, 66 %"),
+        ({"state": "retrying"}, "Trying again"),
+        ({"state": "fallback"}, "Trying elsewhere"),
+    ):
+        await conn.send_frame("status", **facts, **where)
+        await expect(chat.replies.last.locator(".waiting")).to_have_text(words)
+    await delta(conn, send, "Here.", off=0, seq=2)
+    await expect(chat.replies.last.locator(".waiting")).to_be_hidden()

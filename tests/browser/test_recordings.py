@@ -11,7 +11,7 @@ from tests.browser.chat_page import ChatPage
 from tests.browser.test_voice import listening, needs_a_voice
 
 __all__ = ["listening"]  # a fixture
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session"), needs_a_voice]
+pytestmark = needs_a_voice
 
 TEXT = "Tell me a story about a lighthouse."
 RECORD = """

@@ -12,8 +12,6 @@ from tests.browser.conftest import Complaints
 from tests.chaos.proxy import Proxy, Weather, proxy
 from tests.server_process import ServerProcess
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
-
 COUNT = "Count from 1 to 500."
 
 
@@ -42,21 +40,16 @@ async def last_number(chat: ChatPage) -> int:
     return len(reported)
 
 
-async def test_a_reply_goes_on_over_a_reload(chat: ChatPage, server: ServerProcess) -> None:
-    await counting(chat, server.url)
-    with server.engine_held():
-        await chat.page.reload()
-        await chat.until_shown("5,")
-    await count_on(chat)
-
-
-async def test_a_reply_goes_on_over_a_cut_network(
+async def test_a_reply_goes_on_over_a_reload_and_a_cut_network(
     chat: ChatPage, server: ServerProcess, complaints: Complaints
 ) -> None:
     complaints.expected = ["WebSocket connection to"]
     async with proxy(server.port) as network:
         await counting(chat, f"http://127.0.0.1:{network.port}")
         with server.engine_held():
+            await chat.page.reload()
+            await chat.until_shown("5,")
+            await chat.connected()
             network.cut()
             await expect(chat.connection).not_to_have_attribute("data-state", "connected")
             await chat.connected()

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from tests.browser.chat_page import ChatPage
 from tests.browser.fake_server import FakeServer
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
-
 BESIDE = """
     async (steps) => {
       const { MarkdownView } = await import("/static/ui/replies/markdown.js");

@@ -7,9 +7,8 @@ import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import pytest
 import pytest_asyncio
 from msgspec import Meta
 from playwright.async_api import BrowserContext, Locator, Page, expect
@@ -20,8 +19,6 @@ from sessions.tools.function_tools import tool
 from sessions.tools.tool_registry import Accepted, CallContext, Elicitation, Progress, ToolFailed
 from tests.app.in_process_service import InProcessService, serving
 from tests.browser.chat_page import ChatPage
-
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 BERN = Call("weather", '{"city": "Bern"}')
 PAY = Call("pay", '{"sum": 5, "to": "<b>Ann</b>"}')
@@ -95,6 +92,14 @@ def state(page: Page, name: str) -> Locator:
     return card(page, name).locator(".call-state")
 
 
+async def begin(chat: ChatPage, service: InProcessService, text: str, *replies: Any) -> None:
+    """Opens the page and sends a message; the model has these replies."""
+    for reply in replies:
+        service.engine.script(reply)
+    await chat.open(service.url)
+    await chat.type(text)
+
+
 async def another_tab(context: BrowserContext, chat: ChatPage) -> ChatPage:
     """A second tab that shows the same conversation."""
     other = ChatPage(await context.new_page())
@@ -105,10 +110,7 @@ async def another_tab(context: BrowserContext, chat: ChatPage) -> ChatPage:
 async def test_a_call_shows_its_name_its_arguments_and_its_folded_result_and_the_reply_goes_on(
     chat: ChatPage, service: InProcessService
 ) -> None:
-    service.engine.script(["I look.", BERN])
-    service.engine.script(["It rains."])
-    await chat.open(service.url)
-    await chat.type("Weather?")
+    await begin(chat, service, "Weather?", ["I look.", BERN], ["It rains."])
     await chat.until_shown("It rains.")
     for _ in ("live", "after a reload"):
         shown = card(chat.page, "weather")
@@ -120,8 +122,7 @@ async def test_a_call_shows_its_name_its_arguments_and_its_folded_result_and_the
         await expect(result).to_be_hidden()
         await shown.get_by_text("Result").press("Enter")
         await expect(result).to_have_text(f"Rain in Bern. {NASTY}")
-        await chat.page.reload()
-        await chat.connected()
+        await chat.reload()
     assert "owned" not in await chat.page.title()
     assert await chat.page.locator(".call img, .call script").count() == 0
 
@@ -129,10 +130,7 @@ async def test_a_call_shows_its_name_its_arguments_and_its_folded_result_and_the
 async def test_an_approval_is_given_with_the_keyboard_and_runs_what_was_shown(
     chat: ChatPage, service: InProcessService
 ) -> None:
-    service.engine.script([PAY])
-    service.engine.script(["Done."])
-    await chat.open(service.url)
-    await chat.type("Pay Ann.")
+    await begin(chat, service, "Pay Ann.", [PAY], ["Done."])
     call_card = card(chat.page, "pay")
     await expect(state(chat.page, "pay")).to_have_text("Needs your permission")
     await expect(call_card.get_by_label("Arguments")).to_contain_text('"to": "<b>Ann</b>"')
@@ -153,13 +151,9 @@ async def test_an_approval_is_given_with_the_keyboard_and_runs_what_was_shown(
 async def test_an_approval_waits_through_a_reload_and_a_second_tab_sees_who_was_first(
     chat: ChatPage, context: BrowserContext, service: InProcessService
 ) -> None:
-    service.engine.script(["I need leave.", PAY])
-    service.engine.script(["Not paid."])
-    await chat.open(service.url)
-    await chat.type("Pay Ann.")
+    await begin(chat, service, "Pay Ann.", ["I need leave.", PAY], ["Not paid."])
     await expect(state(chat.page, "pay")).to_have_text("Needs your permission")
-    await chat.page.reload()
-    await chat.connected()
+    await chat.reload()
     await expect(state(chat.page, "pay")).to_have_text("Needs your permission")
     await expect(chat.stop).to_be_visible()
     other = await another_tab(context, chat)
@@ -174,9 +168,7 @@ async def test_an_approval_waits_through_a_reload_and_a_second_tab_sees_who_was_
 async def test_stop_between_the_turns_cancels_the_calls(
     chat: ChatPage, context: BrowserContext, service: InProcessService
 ) -> None:
-    service.engine.script(["I need leave.", PAY])
-    await chat.open(service.url)
-    await chat.type("Pay Ann.")
+    await begin(chat, service, "Pay Ann.", ["I need leave.", PAY])
     await expect(state(chat.page, "pay")).to_have_text("Needs your permission")
     await chat.stop.click()
     await expect(state(chat.page, "pay")).to_have_text("Stopped")
@@ -193,14 +185,10 @@ async def test_stop_between_the_turns_cancels_the_calls(
 async def test_a_call_that_runs_tells_how_far_it_is_and_ends_in_front_of_who_came_back(
     chat: ChatPage, service: InProcessService
 ) -> None:
-    service.engine.script([Call("survey")])
-    service.engine.script(["All measured."])
-    await chat.open(service.url)
-    await chat.type("Measure.")
+    await begin(chat, service, "Measure.", [Call("survey")], ["All measured."])
     await expect(state(chat.page, "survey")).to_have_text("Running, 25 %")
     await expect(card(chat.page, "survey").locator(".call-message")).to_have_text("measuring the north")
-    await chat.page.reload()
-    await chat.connected()
+    await chat.reload()
     await expect(state(chat.page, "survey")).to_contain_text("Running")
     let_go.set()
     await chat.until_shown("All measured.")
@@ -236,8 +224,7 @@ async def test_messages_that_wait_behind_a_reply_leave_it_whole_after_a_reload(
         place = chat.page.url.partition("#/")[2]
         await program.send("And Bob?", conversation_id=place, on_busy="enqueue")
         await expect(chat.questions).to_have_text(["Pay Ann.", "And Bob?"])
-        await chat.page.reload()
-        await chat.connected()
+        await chat.reload()
         await expect(chat.questions).to_have_text(["Pay Ann.", "And Bob?"])
         await expect(chat.stop).to_be_visible()
         service.engine.script(["Not paid."])
@@ -252,9 +239,8 @@ async def test_a_thought_is_folded_with_its_time_and_is_the_same_after_a_reload(
     chat: ChatPage, service: InProcessService
 ) -> None:
     service.engine._pace_s = 0.4
-    service.engine.script([Thought("The user"), Thought(" wants"), Thought(" rain."), "It", " rains."])
-    await chat.open(service.url)
-    await chat.type("Weather?")
+    thoughts = [Thought("The user"), Thought(" wants"), Thought(" rain.")]
+    await begin(chat, service, "Weather?", [*thoughts, "It", " rains."])
     fold = chat.replies.last.locator(".thought summary")
     await expect(fold).to_have_text("Thinking")
     thought = chat.replies.last.locator(".thought-text")
@@ -266,8 +252,7 @@ async def test_a_thought_is_folded_with_its_time_and_is_the_same_after_a_reload(
     await expect(thought).to_have_text("The user wants rain.")
     await expect(fold).to_have_text(re.compile(r"^Thought for .* s$"))
     took = await fold.inner_text()
-    await chat.page.reload()
-    await chat.connected()
+    await chat.reload()
     await expect(fold).to_have_text(took)
     await expect(thought).to_be_hidden()
     await expect(chat.text).to_have_text("It rains.")
@@ -277,28 +262,22 @@ async def test_a_stop_in_a_thought_and_a_reload_show_what_is_kept(
     chat: ChatPage, service: InProcessService
 ) -> None:
     service.engine._pace_s = 0.05
-    service.engine.script([Thought(f" step {number}") for number in range(4_000)])
-    await chat.open(service.url)
-    await chat.type("Think.")
+    await begin(chat, service, "Think.", [Thought(f" step {number}") for number in range(4_000)])
     await expect(chat.replies.last.locator(".thought-text")).to_contain_text("step 5")
-    await chat.page.reload()
-    await chat.connected()
+    await chat.reload()
     await expect(chat.replies.last.locator(".thought summary")).to_have_text("Thinking")
     await chat.stop.click()
     await expect(chat.badge()).to_have_text("Stopped")
     kept = await chat.replies.last.locator(".thought-text").text_content()
-    await chat.page.reload()
-    await chat.connected()
+    await chat.reload()
     await expect(chat.replies.last.locator(".thought-text")).to_have_text(kept or "")
 
 
-async def test_a_tool_asks_and_the_answer_that_is_filled_in_reaches_it(
+async def test_a_tool_asks_and_the_answer_that_is_filled_in_reaches_it_or_is_declined(
     chat: ChatPage, service: InProcessService, context: BrowserContext
 ) -> None:
-    service.engine.script([Call("order", '{"item": "tea"}')])
-    service.engine.script(["It comes."])
-    await chat.open(service.url)
-    await chat.type("Tea, please.")
+    tea, cake = (Call("order", json.dumps({"item": item})) for item in ("tea", "cake"))
+    await begin(chat, service, "Tea, please.", [tea], ["It comes."], [cake], ["No cake comes."])
     await expect(state(chat.page, "order")).to_have_text("Has a question for you")
     requested = card(chat.page, "order")
     await expect(requested.get_by_text("How would you like your tea?")).to_be_visible()
@@ -317,18 +296,11 @@ async def test_a_tool_asks_and_the_answer_that_is_filled_in_reaches_it(
     await expect(requested.get_by_label("Result")).to_have_text(
         json.dumps({"size": "large", "cups": 2, "sugar": True})
     )
-
-
-async def test_a_question_is_there_after_a_reload_and_may_be_declined(
-    chat: ChatPage, service: InProcessService
-) -> None:
-    service.engine.script([Call("order", '{"item": "tea"}')])
-    service.engine.script(["Nothing comes."])
-    await chat.open(service.url)
-    await chat.type("Tea, please.")
-    await expect(card(chat.page, "order").get_by_label("Cups")).to_be_visible()
-    await chat.page.reload()
-    await card(chat.page, "order").get_by_role("button", name="Decline").click()
-    await chat.until_shown("Nothing comes.")
-    await card(chat.page, "order").get_by_text("Result").press("Enter")
-    await expect(card(chat.page, "order").get_by_label("Result")).to_have_text("Declined")
+    await chat.type("And cake.")
+    await expect(card(chat.page, "order").last.get_by_label("Cups")).to_be_visible()
+    await chat.page.reload()  # it is there again
+    asked = card(chat.page, "order").last
+    await asked.get_by_role("button", name="Decline").click()
+    await chat.until_shown("No cake comes.")
+    await asked.get_by_text("Result").press("Enter")
+    await expect(asked.get_by_label("Result")).to_have_text("Declined")

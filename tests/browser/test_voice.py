@@ -21,10 +21,8 @@ from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import DESKTOP, Complaints, launched
 from tests.browser.fake_server import FakeServer, PageConnection
 from tests.browser.page_states import violations
-from tests.browser.server_actions import visit
+from tests.browser.server_actions import delta, visit
 from tests.server_process import serving as serving_process
-
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 needs_a_voice = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
 GRAMMAR = Path(__file__).parents[1] / "e2e" / "demo.jsgf"
@@ -154,22 +152,12 @@ async def test_words_appear_as_they_are_heard_and_the_reply_is_played(tmp_path: 
 
 @needs_a_voice
 @pytest.mark.timeout(300)
-async def test_sound_at_the_microphones_own_rate_is_understood(
-    tmp_path: Path, listening: InProcessService
-) -> None:
-    async with visitor("What is seven plus eight?", tmp_path) as chat:
-        await chat.page.add_init_script(OWN_RATE)
-        await start_talking(chat, listening.url)
-        final = chat.page.locator(".voice-heard.final")
-        await expect(final).to_have_text(re.compile("^what is .+ plus "), timeout=PATIENCE_MS)
-
-
-@needs_a_voice
-@pytest.mark.timeout(300)
 async def test_stop_in_the_middle_of_a_spoken_count_keeps_the_words_that_were_heard(
     listening: InProcessService, tmp_path: Path
 ) -> None:
+    """Where the microphone keeps its own rate."""
     async with visitor("Count from one to ten.", tmp_path) as chat:
+        await chat.page.add_init_script(OWN_RATE)
         await start_talking(chat, listening.url)
         await chat.page.wait_for_function(BEYOND, arg=len("One, two"), timeout=PATIENCE_MS)
         assert await chat.last_reply() == REPLY
@@ -180,8 +168,7 @@ async def test_stop_in_the_middle_of_a_spoken_count_keeps_the_words_that_were_he
         assert kept.startswith("One, two,")
         assert len(kept) < len(REPLY)
         assert REPLY.startswith(f"{kept} ")
-        await chat.page.reload()
-        await chat.connected()
+        await chat.reload()
         await chat.shows(seen)
 
 
@@ -205,6 +192,12 @@ async def test_after_a_reload_the_reply_is_written_on_and_a_press_has_it_spoken_
         assert await chat.client("() => window.loudest") > 0.1
 
 
+async def visit_with_microphone(chat: ChatPage, peer: FakeServer) -> PageConnection:
+    """The page of a server that listens, which may use the microphone."""
+    await chat.page.context.grant_permissions(["microphone"])
+    return await visit(chat, peer, features=["audio"])
+
+
 async def listened_to(chat: ChatPage, conn: PageConnection) -> str:
     """Presses the button, and has the peer listen; gives the conversation."""
     await chat.page.get_by_role("button", name="Talk", exact=True).click()
@@ -214,26 +207,19 @@ async def listened_to(chat: ChatPage, conn: PageConnection) -> str:
 async def begin_to_listen(conn: PageConnection, *, kind: str = "vad") -> str:
     requested = await conn.receive("audio.start")
     assert requested["turn_detection"]["type"] == kind
-    where = {"conversation_id": requested["conversation_id"]}
-    await conn.send_frame("audio.started", ref=requested["ref"], stream=7, **where)
+    await conn.answer(requested, "audio.started", stream=7)
     return str(requested["conversation_id"])
 
 
-async def test_the_button_is_there_only_where_the_server_listens(chat: ChatPage, peer: FakeServer) -> None:
-    await visit(chat, peer)
-    await expect(chat.page.locator("#talk")).to_be_hidden()
-
-
 async def test_while_the_button_is_held_it_is_listened_and_what_was_said_is_sent_then(
-    chat: ChatPage, peer: FakeServer, context: BrowserContext, complaints: Complaints
+    chat: ChatPage, peer: FakeServer, complaints: Complaints
 ) -> None:
     """By the keyboard, too; and the way to talk is remembered."""
-    await context.grant_permissions(["microphone"])
-    conn = await visit(chat, peer, features=["audio"])
+    conn = await visit_with_microphone(chat, peer)
     place = await listened_to(chat, conn)
     await chat.page.get_by_label("Way of talking").select_option("Hold to talk")
     stopping = await conn.receive("audio.stop")
-    await conn.send_frame("audio.stopped", ref=stopping["ref"], conversation_id=place, reason="stop")
+    await conn.answer(stopping, "audio.stopped", reason="stop")
     await begin_to_listen(conn, kind="none")
     hold = chat.page.get_by_role("button", name="Hold to talk")
     await expect(hold).to_be_focused()
@@ -254,39 +240,32 @@ async def test_while_the_button_is_held_it_is_listened_and_what_was_said_is_sent
 
 
 async def test_a_server_without_a_voice_is_asked_for_text_and_another_tab_that_talks_there_is_named(
-    chat: ChatPage, peer: FakeServer, context: BrowserContext
+    chat: ChatPage, peer: FakeServer
 ) -> None:
-    await context.grant_permissions(["microphone"])
-    conn = await visit(chat, peer, features=["audio"])
+    conn = await visit_with_microphone(chat, peer)
     await chat.page.get_by_role("button", name="Talk", exact=True).click()
     requested = await conn.receive("audio.start")
     assert requested["output"] == {"rate": 24_000}
     why = "`output` is not available: this server has no voice."
-    await conn.send_frame("error", ref=requested["ref"], code="bad_params", message=why, retryable=False)
+    await conn.refuse(requested, "bad_params", message=why)
     requested = await conn.receive("audio.start")
     assert "output" not in requested
-    where = {"conversation_id": requested["conversation_id"]}
-    await conn.send_frame("audio.started", ref=requested["ref"], stream=7, **where)
-    await conn.send_frame("audio.stopped", reason="elsewhere", **where)
+    await conn.answer(requested, "audio.started", stream=7)
+    await conn.send_frame("audio.stopped", reason="elsewhere", conversation_id=requested["conversation_id"])
     await expect(chat.page.get_by_text("in another tab or on another device now")).to_be_visible()
     talk = chat.page.get_by_role("button", name="Talk", exact=True)
     await expect(talk).to_have_attribute("aria-pressed", "false")
 
 
-async def test_what_is_taken_back_is_never_shown(
-    chat: ChatPage, peer: FakeServer, context: BrowserContext
-) -> None:
+async def test_what_is_taken_back_is_never_shown(chat: ChatPage, peer: FakeServer) -> None:
     """A pause that was no end: the turn that began there comes and goes without a trace."""
-    await context.grant_permissions(["microphone"])
-    conn = await visit(chat, peer, features=["audio"])
+    conn = await visit_with_microphone(chat, peer)
     place = await listened_to(chat, conn)
     where = {"conversation_id": place}
     guess = {"client_msg_id": "utterance_a.1", **where}
     await conn.send_frame("speech", state="started", at_ms=0, **where)
     await conn.accept(guess, turn="g", seq=1)
-    await conn.send_frame(
-        "delta", turn_id="g", seq=2, first_seq=2, off=0, text="Too early", tokens=1, **where
-    )
+    await delta(conn, where, "Too early", turn="g", off=0, seq=2)
     await conn.send_frame("transcript", text="all", final=False, utterance_id="utterance_a", **where)
     await expect(chat.page.locator(".voice-heard")).to_have_text("all")
     await chat.client("() => new Promise((shown) => requestAnimationFrame(() => setTimeout(shown)))")
@@ -294,7 +273,7 @@ async def test_what_is_taken_back_is_never_shown(
     await conn.finish(guess, turn="g", seq=3, reason="cancelled", chars=0, removed=True)
     message = {"client_msg_id": "utterance_a.2", **where}
     await conn.accept(message, turn="t", seq=4)
-    await conn.send_frame("delta", turn_id="t", seq=5, first_seq=5, off=0, text="In time", tokens=1, **where)
+    await delta(conn, where, "In time", off=0, seq=5)
     await conn.send_frame("transcript", text="all of it", final=True, utterance_id="utterance_a", **where)
     await chat.until_shown("In time")
     await chat.shows([("You", "all of it"), ("Reply", "In time")])
@@ -302,11 +281,10 @@ async def test_what_is_taken_back_is_never_shown(
 
 
 async def test_a_reply_is_soft_while_somebody_speaks_over_it_and_a_noise_that_goes_on_is_forgotten(
-    chat: ChatPage, peer: FakeServer, context: BrowserContext
+    chat: ChatPage, peer: FakeServer
 ) -> None:
-    await context.grant_permissions(["microphone"])
     await chat.page.add_init_script(VOLUME)
-    conn = await visit(chat, peer, features=["audio"])
+    conn = await visit_with_microphone(chat, peer)
     where = {"conversation_id": await listened_to(chat, conn)}
     await conn.send_frame(
         "audio.reply", turn_id="t", stream=1, format="pcm16", rate=24_000, from_ms=0, **where
@@ -372,9 +350,8 @@ async def test_no_rule_of_axe_is_broken(
 ) -> None:
     """In light and in dark, while the button has to be held."""
     await context.add_init_script(axe)
-    await context.grant_permissions(["microphone"])
     await chat.page.add_init_script("localStorage.setItem('midstream.talk', 'hold')")
-    conn = await visit(chat, peer, features=["audio"])
+    conn = await visit_with_microphone(chat, peer)
     await chat.page.get_by_role("button", name="Talk", exact=True).click()
     where = {"conversation_id": await begin_to_listen(conn, kind="none")}
     await conn.send_frame("transcript", text="what is seven", final=False, utterance_id="u", **where)

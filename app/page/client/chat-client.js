@@ -8,10 +8,10 @@
  *     const reply = client.send({ conversationId: "greetings", content: "Hello!" });
  *     await client.cancel({ conversationId: "greetings", seenOff: charactersOnScreen });
  *
- * It keeps a connection, notices its silence (liveness.js), and reconnects after growing, random pauses (link.js). It gets
- * missed events by `resume`, else reads the history (follower.js). It sends a message under one id until it is
- * accepted, so the server makes one reply to it (outgoing.js). It checks every event's number, every delta's offset, and the
- * length and hash of every reply. So what is shown never differs unnoticed from what the server keeps (follower.js, reply.js).
+ * It keeps a connection, notices its silence, and reconnects after growing, random pauses (link.js). It gets missed events by
+ * `resume`, else reads the history. It sends a message under one id until it is accepted, so the server makes one reply to it
+ * (outgoing.js). It checks every event's number, every delta's offset, and the length and hash of every reply. So what is shown
+ * never differs unnoticed from what the server keeps (reply.js).
  *
  * Events (each a CustomEvent; `detail` as written):
  *  - `connection` LinkStatus           the state of the connection changed, or the server fell silent
@@ -39,20 +39,22 @@
 
 import { Call } from "./call.js";
 import { ChatError } from "./errors.js";
-import { Follower } from "./follower.js";
 import { clientIdKeeper } from "./identity.js";
 import { CloseCode, Link, LinkState } from "./link.js";
-import { LiveReplies } from "./live-replies.js";
+import { LiveReplies, isUnfinished } from "./live-replies.js";
 import { Outgoing } from "./outgoing.js";
-import { PendingRequests } from "./pending-requests.js";
 import { Reply, ReplyState } from "./reply.js";
+import { Sequence } from "./sequence.js";
 import { frameOfSound, soundOfFrame } from "./sound.js";
-import { Stops, stopOf } from "./stops.js";
-import { Unanswered } from "./unanswered.js";
 
 export { Call, ChatError, LinkState, Reply, ReplyState };
 
 /** @typedef {import("./outgoing.js").MessageOptions} MessageOptions */
+
+/** The longest wait that a refusal may ask for, in milliseconds. Longer waits are limits of another kind. */
+const LONGEST_WAIT_MS = 60_000;
+/** The wait if a refusal does not name one. */
+const WAIT_MS = 1000;
 
 export class ChatClient extends EventTarget {
   /** @type {import("./frames.js").Ready | null} What the server said about itself at the last connect. */
@@ -61,33 +63,32 @@ export class ChatClient extends EventTarget {
   #features;
   #clientId;
   #link;
-  #requests = new PendingRequests();
+  /** @type {Map<string, {resolve: (frame: any) => void, reject: (error: ChatError) => void}>} The requests without an answer, by their `ref`. */
+  #requests = new Map();
+  #requested = 0;
   #live = new LiveReplies((reply) => this.#emit("reply", { reply }));
-  #stops = new Stops({ live: this.#live, ask: (frame) => this.#ask(frame) });
-  #follower = new Follower({
-    live: this.#live,
-    ask: (frame) => this.#ask(frame),
-    emit: (type, detail) => this.#emit(type, detail),
-  });
+  /** @type {Set<string>} The conversations that are kept complete. */ #followed = new Set();
+  /** @type {Map<string, symbol>} The newest attempt to come back to each conversation. */ #attempts = new Map();
+  /** @type {Map<string, Sequence>} The conversations' journals, as far as they are known. */ #sequences = new Map();
   #outgoing;
-  #unanswered;
-  /** Whether the messages and stops from before a reload were taken. */
-  #restored = false;
   /** @type {string | null} Why the server turns this client away: an error says more than a close code. */ #refusal = null;
   /** @type {Map<string, (frame: any) => void>} */
   #handlers = new Map([
     ["ready", (frame) => this.#onReady(frame)],
-    ["accepted", (frame) => this.#follower.accepted(frame)],
-    ["delta", (frame) => this.#follower.delta(frame)],
-    ["reasoning", (frame) => this.#follower.reasoning(frame)],
-    ["source", (frame) => this.#follower.source(frame)],
-    ["tool_call", (frame) => this.#follower.toolCall(frame)],
-    ["tool_state", (frame) => this.#follower.toolState(frame)],
-    ["done", (frame) => this.#follower.done(frame)],
-    ["removed", (frame) => this.#follower.removed(frame)],
-    ["status", (frame) => this.#follower.status(frame)],
-    ["history", (frame) => this.#follower.take(frame)],
-    ["gap", (frame) => void this.#follower.refresh(frame.conversation_id)],
+    ["accepted", (frame) => this.#onAccepted(frame)],
+    ["delta", (frame) => this.#onDelta(frame)],
+    ["reasoning", (frame) => this.#onReasoning(frame)],
+    ["source", (frame) => this.#onSource(frame)],
+    ["tool_call", (frame) => this.#onToolCall(frame)],
+    ["tool_state", (frame) => this.#onToolState(frame)],
+    ["done", (frame) => this.#onDone(frame)],
+    ["removed", (frame) => {
+      this.#count(frame);
+      this.#remove(frame, undefined);
+    }],
+    ["status", (frame) => this.#onStatus(frame)],
+    ["history", (frame) => this.#takeHistory(frame)],
+    ["gap", (frame) => void this.#refresh(frame.conversation_id)],
     ["title", ({ conversation_id: conversationId, title }) => this.#emit("title", { conversationId, title })],
     ["deleted", (frame) => this.#onDeleted(frame)],
     ["limits", (frame) => this.#emit("limits", frame)],
@@ -118,8 +119,7 @@ export class ChatClient extends EventTarget {
     this.#credentials = credentials;
     this.#features = features;
     this.#clientId = clientIdKeeper(storage, url);
-    this.#unanswered = new Unanswered(session);
-    const awaits = () => this.#requests.waiting || this.#live.awaited;
+    const awaits = () => this.#requests.size > 0 || this.#live.awaited;
     this.#link = new Link({ url, hello: () => this.#hello(), Socket, backoff, awaits });
     this.#link.addEventListener("frame", (event) => this.#take(/** @type {CustomEvent} */ (event).detail));
     this.#link.addEventListener("status", () => this.#onConnection());
@@ -130,7 +130,9 @@ export class ChatClient extends EventTarget {
     this.#outgoing = new Outgoing({
       live: this.#live,
       link: this.#link,
+      ask: (frame) => this.#ask(frame),
       maxBytes: () => this.ready?.limits.max_frame_bytes,
+      storage: session,
     });
   }
 
@@ -141,7 +143,7 @@ export class ChatClient extends EventTarget {
 
   /** Connects. If the next attempt is being waited for, it begins at once. */
   connect() {
-    this.#restore();
+    this.#outgoing.restore();
     this.#link.open();
   }
 
@@ -152,7 +154,7 @@ export class ChatClient extends EventTarget {
 
   /** Forgets the messages and stops that the server has not answered: a reload brings none back. */
   forgetUnanswered() {
-    this.#unanswered.forget();
+    this.#outgoing.forget();
   }
 
   /** Closes the connection. The server cancels replies that run for this client only. */
@@ -172,7 +174,7 @@ export class ChatClient extends EventTarget {
    * @returns {Reply}
    */
   send({ content, ...options }) {
-    return this.#begin({ type: "send", content }, options);
+    return this.#outgoing.begin({ type: "send", content }, options);
   }
 
   /**
@@ -181,7 +183,7 @@ export class ChatClient extends EventTarget {
    * @returns {Reply}
    */
   edit({ messageId, content, ...options }) {
-    return this.#begin({ type: "edit", message_id: messageId, content }, options);
+    return this.#outgoing.begin({ type: "edit", message_id: messageId, content }, options);
   }
 
   /**
@@ -190,7 +192,7 @@ export class ChatClient extends EventTarget {
    * @returns {Reply}
    */
   regenerate({ messageId, ...options }) {
-    return this.#begin({ type: "regenerate", message_id: messageId }, options);
+    return this.#outgoing.begin({ type: "regenerate", message_id: messageId }, options);
   }
 
   /**
@@ -199,7 +201,7 @@ export class ChatClient extends EventTarget {
    * @returns {Reply}
    */
   continueReply({ messageId, ...options }) {
-    return this.#begin({ type: "continue", message_id: messageId }, options);
+    return this.#outgoing.begin({ type: "continue", message_id: messageId }, options);
   }
 
   /**
@@ -210,7 +212,7 @@ export class ChatClient extends EventTarget {
    * @returns {Reply}
    */
   interpret({ target, source, publishPolicy, waitWords, model, ...options }) {
-    const reply = this.#begin({ type: "interpret.start", target, source, publish_policy: publishPolicy, wait_words: waitWords, model }, options);
+    const reply = this.#outgoing.begin({ type: "interpret.start", target, source, publish_policy: publishPolicy, wait_words: waitWords, model }, options);
     reply.interprets = { source: source ?? "auto", target };
     return reply;
   }
@@ -263,7 +265,7 @@ export class ChatClient extends EventTarget {
   async cancel({ conversationId = "default", seenOff, mode } = {}) {
     for (const reply of this.#live.openIn(conversationId)) {
       if (reply.sentAt === null && reply.own) this.#live.withdraw(reply);
-      else this.#hold(reply, reply.stopping ? reply.visibleChars : (seenOff ?? reply.chars));
+      else this.#live.hold(reply, reply.stopping ? reply.visibleChars : (seenOff ?? reply.chars));
     }
     if (!this.#link.connected) return null;
     try {
@@ -283,15 +285,7 @@ export class ChatClient extends EventTarget {
    * @returns {Promise<import("./frames.js").Cancelled | null>} null if no connection is open: the next one asks
    */
   async stop(reply, { seenOff = reply.chars } = {}) {
-    if (!reply.open) return null;
-    if (reply.sentAt === null && reply.own) {
-      if (reply.interrupts !== null && !this.#stops.has(reply.interrupts)) this.#live.letGo(reply);
-      this.#live.withdraw(reply);
-      return null;
-    }
-    this.#hold(reply, seenOff, true);
-    const stop = this.#stops.add(reply, seenOff);
-    return this.#link.connected ? this.#stops.send(stop) : null;
+    return reply.open ? this.#outgoing.stop(reply, seenOff) : null;
   }
 
   /**
@@ -325,8 +319,8 @@ export class ChatClient extends EventTarget {
    * @param {string} conversationId
    */
   open(conversationId) {
-    this.#follower.follow(conversationId);
-    if (this.#link.connected) void this.#follower.refresh(conversationId);
+    this.#followed.add(conversationId);
+    if (this.#link.connected) void this.#refresh(conversationId);
   }
 
   /**
@@ -335,13 +329,13 @@ export class ChatClient extends EventTarget {
    * @returns {Promise<import("./frames.js").History>}
    */
   read(conversationId) {
-    this.#follower.follow(conversationId);
-    return this.#follower.reread(conversationId);
+    this.#followed.add(conversationId);
+    return this.#reread(conversationId);
   }
 
   /** Stops following a conversation; a reconnect does not ask for it any more. @param {string} conversationId */
   leave(conversationId) {
-    this.#follower.leave(conversationId);
+    this.#followed.delete(conversationId);
   }
 
   /**
@@ -350,7 +344,7 @@ export class ChatClient extends EventTarget {
    * @param {{conversationId: string, messageId: string}} options
    */
   async showBranch({ conversationId, messageId }) {
-    this.#follower.take(await this.#ask({ type: "history", conversation_id: conversationId, leaf: messageId }));
+    this.#takeHistory(await this.#ask({ type: "history", conversation_id: conversationId, leaf: messageId }));
   }
 
   /**
@@ -436,15 +430,23 @@ export class ChatClient extends EventTarget {
     }
   }
 
-  /** @param {Record<string, unknown>} frame */
-  #ask(frame) {
-    return this.#requests.ask(this.#link, frame);
+  /** Sends a request; returns its answer. Raises ChatError. @param {Record<string, unknown>} frame @returns {Promise<any>} */
+  async #ask(frame) {
+    if (!this.#link.connected) throw new ChatError(ChatError.NOT_CONNECTED, "There is no connection.", { retryable: true });
+    this.#requested += 1;
+    const ref = `r${this.#requested}`;
+    const answer = new Promise((resolve, reject) => this.#requests.set(ref, { resolve, reject }));
+    this.#link.send({ ...frame, ref });
+    return answer;
   }
 
   /** @param {any} frame */
   #take(frame) {
-    if (frame.ref !== undefined && this.#requests.settle(frame) && frame.type !== "deleted") return;
-    this.#handlers.get(frame.type)?.(frame);
+    const request = this.#requests.get(frame.ref);
+    this.#requests.delete(frame.ref);
+    if (request !== undefined && frame.type === "error") return request.reject(ChatError.fromFrame(frame));
+    request?.resolve(frame);
+    if (request === undefined || frame.type === "deleted") this.#handlers.get(frame.type)?.(frame);
   }
 
   /** @param {import("./frames.js").Ready} frame */
@@ -453,18 +455,125 @@ export class ChatClient extends EventTarget {
     this.#refusal = null;
     this.#clientId.keep(frame.client_id);
     this.#emit("ready", frame);
-    const waiting = [...this.#live.unfinished.map(({ reply }) => reply.conversationId), ...this.#stops.conversations];
-    for (const conversationId of new Set([...this.#follower.followed, ...waiting])) void this.#comeBack(conversationId);
+    const conversations = new Set([...this.#followed, ...this.#outgoing.conversations]);
+    for (const conversationId of conversations) void this.#comeBack(conversationId);
   }
 
   /** Asks for missed events or the history of a conversation first, then sends what still waits here. @param {string} conversationId */
   async #comeBack(conversationId) {
-    const resumed = await this.#follower.comeBack(conversationId);
+    const resumed = await this.#catchUpOn(conversationId);
     if (resumed === null) return;
     const stopping = this.#live.openIn(conversationId).find((reply) => reply.stopping && !reply.alone);
     if (stopping !== undefined && (await this.#stopAgain(conversationId, stopping.visibleChars))) return;
-    if (!(await this.#stops.again(conversationId))) return;
-    this.#outgoing.again(conversationId, { acceptedToo: !resumed });
+    if (!(await this.#outgoing.sendStops(conversationId))) return;
+    this.#outgoing.sendMessages(conversationId, { acceptedToo: !resumed });
+  }
+
+  /** Takes the newest history, and returns it. Raises ChatError. @param {string} conversationId @returns {Promise<import("./frames.js").History>} */
+  async #reread(conversationId) {
+    const page = await this.#askUntilTaken({ type: "history", conversation_id: conversationId });
+    this.#takeHistory(page);
+    return page;
+  }
+
+  /** Asks for the newest history, which has everything. @param {string} conversationId */
+  async #refresh(conversationId) {
+    try {
+      await this.#reread(conversationId);
+    } catch (error) {
+      this.#failed(conversationId, error);
+    }
+  }
+
+  /**
+   * Resumes a conversation on a new connection. True: all missed events follow now. False: the history was read instead, so
+   * this client's messages have to be sent again. Null: neither came, as the connection is lost again.
+   * @param {string} conversationId
+   * @returns {Promise<boolean | null>}
+   */
+  async #catchUpOn(conversationId) {
+    this.#attempts.set(conversationId, Symbol("attempt"));
+    try {
+      if (await this.#resume(conversationId)) return true;
+      this.#live.dropStrangers(conversationId);
+      if (this.#followed.has(conversationId)) await this.#reread(conversationId);
+      return false;
+    } catch (error) {
+      this.#failed(conversationId, error);
+      return error instanceof ChatError && error.lost ? null : false;
+    }
+  }
+
+  /** Takes a page of the branch that is active now. @param {import("./frames.js").History} page */
+  #takeHistory(page) {
+    const sequence = this.#sequenceOf(page.conversation_id);
+    sequence.align(page.epoch, page.seq);
+    sequence.leaf = page.messages.at(-1)?.message_id ?? null;
+    this.#live.dropEnded(page.messages);
+    this.#catchUp(page);
+    this.#emit("history", page);
+  }
+
+  /** Whether all missed events come now. If the server can't send them (a gap, a refusal), the history is read. @param {string} conversationId */
+  async #resume(conversationId) {
+    const point = this.#sequenceOf(conversationId).point;
+    if (point === null || !this.#followed.has(conversationId)) return false;
+    try {
+      const answer = await this.#askUntilTaken({ type: "resume", conversation_id: conversationId, ...point });
+      return answer.type === "resumed";
+    } catch (error) {
+      if (!(error instanceof ChatError) || error.lost) throw error;
+      return false;
+    }
+  }
+
+  /**
+   * Asks about a conversation, and again when the server says so, until the connection is lost. If many clients of one key
+   * come back together, some are told to wait.
+   * @param {{type: string, conversation_id: string} & Record<string, unknown>} frame
+   * @returns {Promise<any>}
+   */
+  async #askUntilTaken(frame) {
+    const attempt = this.#attempts.get(frame.conversation_id);
+    for (;;) {
+      try {
+        return await this.#ask(frame);
+      } catch (error) {
+        const waitMs = waitOf(error);
+        if (waitMs === null) throw error;
+        // Clients were all told the same time, so each adds a random wait.
+        await new Promise((resolve) => setTimeout(resolve, waitMs * (1 + Math.random() / 2)));
+        if (this.#attempts.get(frame.conversation_id) !== attempt) {
+          throw new ChatError(ChatError.DISCONNECTED, "Another connection asks now.", { retryable: true });
+        }
+      }
+    }
+  }
+
+  /**
+   * Takes the reply that runs or has open calls, as far as the history has it. Messages may wait behind it.
+   * @param {import("./frames.js").History} page
+   */
+  #catchUp({ conversation_id: conversationId, messages }) {
+    const message = messages.findLast(isUnfinished);
+    if (message === undefined) return;
+    const reply = this.#live.running(conversationId, message.turn_id);
+    const source = messages.findLast(({ message_id: id, interprets }) => id === message.parent_id && interprets);
+    reply.catchUp(message);
+    if (source !== undefined) reply.catchUpSource(source);
+    this.#emit("reply", { reply });
+  }
+
+  /**
+   * @param {string} conversationId
+   * @param {unknown} error
+   */
+  #failed(conversationId, error) {
+    if (!(error instanceof ChatError)) throw error;
+    // A lost connection is not reported here: the next one asks again.
+    if (error.lost) return;
+    if (error.code !== "not_found") this.#emit("error", error);
+    else if (this.#live.openIn(conversationId).length === 0) this.#emit("missing", { conversationId });
   }
 
   /**
@@ -482,28 +591,163 @@ export class ChatClient extends EventTarget {
       this.#live.release(conversationId);
       return false;
     }
-    this.#stops.forget(conversationId);
+    this.#outgoing.forgetStops(conversationId);
     for (const reply of this.#live.openIn(conversationId)) {
       if (reply.stopping && reply.turnId === null) this.#live.withdraw(reply);
     }
     return true;
   }
 
+  /** @param {import("./frames.js").Accepted} frame */
+  #onAccepted(frame) {
+    const reply = this.#live.accept(frame);
+    this.#followed.add(frame.conversation_id);
+    this.#sequenceOf(frame.conversation_id).within(frame.epoch);
+    if (frame.duplicate !== true) {
+      this.#count(frame);
+      this.#noteBranch(reply, frame);
+    }
+    this.#emit("reply", { reply });
+  }
+
+  /** @param {import("./frames.js").Delta} frame */
+  #onDelta(frame) {
+    const reply = this.#live.running(frame.conversation_id, frame.turn_id);
+    this.#count(frame);
+    reply.append(frame, performance.now());
+    this.#emit("reply", { reply });
+  }
+
+  /** @param {import("./frames.js").Reasoning} frame */
+  #onReasoning(frame) {
+    const reply = this.#live.running(frame.conversation_id, frame.turn_id);
+    this.#count(frame);
+    reply.think(frame, performance.now());
+    this.#emit("reply", { reply });
+  }
+
+  /** @param {import("./frames.js").SourceText} frame */
+  #onSource(frame) {
+    const reply = this.#live.running(frame.conversation_id, frame.turn_id);
+    this.#count(frame);
+    if (!reply.grow(frame)) void this.#refresh(frame.conversation_id);
+    this.#emit("reply", { reply });
+  }
+
+  /** @param {import("./frames.js").ToolCall} frame */
+  #onToolCall(frame) {
+    const reply = this.#live.running(frame.conversation_id, frame.turn_id);
+    this.#count(frame);
+    this.#emitCall(reply, reply.call(frame, performance.now()));
+  }
+
+  /** @param {import("./frames.js").ToolState} frame */
+  #onToolState(frame) {
+    this.#count(frame);
+    const reply = this.#live.ofTurn(frame.turn_id);
+    const call = reply?.callOf(frame.call_id);
+    // A call that is unknown here came before this client looked; the history has it.
+    if (reply === undefined || call === undefined) return void this.#refresh(frame.conversation_id);
+    call.take(frame);
+    this.#emitCall(reply, call);
+  }
+
+  /** @param {import("./frames.js").Done} frame */
+  #onDone(frame) {
+    this.#count(frame);
+    const reply = this.#live.ofTurn(frame.turn_id);
+    if (reply !== undefined) this.#live.finish(reply, frame);
+    if (frame.removed === true) this.#remove(frame, reply);
+    else {
+      this.#sequenceOf(frame.conversation_id).leaf = frame.message_id;
+      if (reply !== undefined) void this.#check(reply);
+    }
+  }
+
+  /** @param {import("./frames.js").Status} frame */
+  #onStatus(frame) {
+    const reply = this.#live.ofTurn(frame.turn_id);
+    if (reply === undefined) return;
+    const call = reply.callOf(frame.call_id ?? "");
+    if (frame.state !== "tool") reply.status = frame;
+    else if (call === undefined) return;
+    else call.note(frame);
+    if (call === undefined) this.#emit("reply", { reply });
+    else this.#emitCall(reply, call);
+  }
+
+  /** @param {Reply} reply @param {Call} call */
+  #emitCall(reply, call) {
+    this.#emit("call", { reply, call });
+    this.#emit("reply", { reply });
+  }
+
+  /** @param {{conversation_id: string, first_seq?: number, seq: number}} frame */
+  #count({ conversation_id: conversationId, first_seq: firstSeq, seq }) {
+    if (!this.#sequenceOf(conversationId).take(firstSeq ?? seq, seq)) void this.#refresh(conversationId);
+  }
+
+  /** @param {string} conversationId */
+  #sequenceOf(conversationId) {
+    let sequence = this.#sequences.get(conversationId);
+    if (sequence === undefined) this.#sequences.set(conversationId, (sequence = new Sequence()));
+    return sequence;
+  }
+
+  /**
+   * A message that does not follow the last one begins a branch. The history tells its siblings.
+   * @param {Reply} reply
+   * @param {import("./frames.js").Accepted} frame
+   */
+  #noteBranch(reply, frame) {
+    const { leaf } = this.#sequenceOf(frame.conversation_id);
+    // A reply that is continued has text already, which the history has.
+    if (frame.continues !== undefined) return void this.#refresh(frame.conversation_id);
+    if (leaf === undefined || leaf === (frame.follows === undefined ? frame.parent_id : frame.message_id)) return;
+    reply.branches = true;
+    void this.#refresh(frame.conversation_id);
+  }
+
+  /** @param {Reply} reply */
+  async #check(reply) {
+    const doubtful = reply.branches || reply.holed || (await reply.verified()) === false;
+    if (doubtful) await this.#refresh(reply.conversationId);
+  }
+
+  /**
+   * If the exchange had more turns than this one, or if that is unknown here, the history tells what is left.
+   * @param {{conversation_id: string, turn_id: string}} frame
+   * @param {Reply | undefined} reply
+   */
+  #remove({ conversation_id: conversationId, turn_id: turnId }, reply) {
+    this.#sequenceOf(conversationId).leaf = undefined;
+    this.#emit("removed", { conversationId, turnId });
+    if (reply === undefined || reply.follows !== null) void this.#refresh(conversationId);
+  }
+
   #onConnection() {
     const { state, code, reason } = this.#link.status;
     if (state !== LinkState.CONNECTED) this.#live.pause();
     this.#emit("connection", this.#link.status);
-    if (state !== LinkState.CONNECTED) this.#requests.abandon();
+    if (state !== LinkState.CONNECTED) this.#abandon();
     if (state === LinkState.REFUSED && code === CloseCode.UNAUTHENTICATED) {
       this.#emit("unauthenticated", { message: this.#refusal ?? reason });
     }
   }
 
+  /** Rejects all requests: their answers were lost with the connection. */
+  #abandon() {
+    const lost = [...this.#requests.values()];
+    this.#requests.clear();
+    for (const { reject } of lost) reject(new ChatError(ChatError.DISCONNECTED, "The connection was lost.", { retryable: true }));
+  }
+
   /** @param {import("./frames.js").Deleted} frame */
   #onDeleted({ conversation_id: conversationId }) {
     for (const reply of this.#live.openIn(conversationId)) this.#live.withdraw(reply);
-    this.#follower.forget(conversationId);
-    this.#stops.forget(conversationId);
+    this.#followed.delete(conversationId);
+    this.#sequences.delete(conversationId);
+    this.#outgoing.forgetStops(conversationId);
     this.#emit("deleted", { conversationId });
   }
 
@@ -525,45 +769,18 @@ export class ChatClient extends EventTarget {
   }
 
   /**
-   * @param {Reply} reply
-   * @param {number} chars
-   * @param {boolean} [alone]
-   */
-  #hold(reply, chars, alone) {
-    reply.hold(chars, alone);
-    this.#emit("reply", { reply });
-  }
-
-  /** @param {{type: string, content?: string, message_id?: string} & Record<string, unknown>} fields @param {MessageOptions} options */
-  #begin(fields, options) {
-    this.#restore(); // A message that is kept takes the place of what was kept before the reload.
-    return this.#outgoing.begin(fields, options);
-  }
-
-  #restore() {
-    if (this.#restored) return;
-    this.#restored = true;
-    const { messages, stops } = this.#unanswered.read();
-    for (const stop of stops) this.#stops.restore(/** @type {any} */ (stop));
-    for (const { frame, attachments } of messages) this.#outgoing.restore(/** @type {any} */ (frame), attachments);
-  }
-
-  #keep() {
-    const stops = [...this.#stops.frames, ...this.#live.stopping.map(stopOf)];
-    const stopped = new Set(stops.map((stop) => stop.client_msg_id));
-    // What is translated live grows while it is spoken or typed: it can't be begun again from here.
-    const waits = (/** @type {import("./live-replies.js").Unfinished} */ { reply, frame }) =>
-      reply.turnId === null && !stopped.has(frame.client_msg_id) && frame.type !== "interpret.start";
-    const messages = this.#live.unfinished.filter(waits).map(({ reply: { attachments }, frame }) => ({ frame, attachments }));
-    this.#unanswered.write({ messages, stops });
-  }
-
-  /**
    * @param {string} type
    * @param {unknown} detail
    */
   #emit(type, detail) {
-    if (type === "reply") this.#keep();
+    if (type === "reply") this.#outgoing.keep();
     this.dispatchEvent(new CustomEvent(type, { detail }));
   }
+}
+
+/** The wait before a request that was refused with `error` is repeated, in milliseconds; null if it isn't. @param {unknown} error */
+function waitOf(error) {
+  if (!(error instanceof ChatError) || error.code !== "rate_limited") return null;
+  const waitMs = error.retryAfterMs ?? WAIT_MS;
+  return waitMs <= LONGEST_WAIT_MS ? waitMs : null;
 }

@@ -1,5 +1,4 @@
 import { Backoff } from "./backoff.js";
-import { Liveness } from "./liveness.js";
 
 export const SUBPROTOCOL = "midstream.v1";
 
@@ -26,6 +25,12 @@ const FINAL_CODES = new Set(Object.values(CloseCode));
 const OFFLINE_AFTER = 4;
 /** An attempt without `ready` by then has failed. */
 const READY_WITHIN_MS = 10_000;
+/** How long the server may be silent while it owes something. Then it is pinged. */
+const QUIET_MS = 2_500;
+/** How long after the ping its silence is reported, */
+const REPORT_MS = 2_000;
+/** and how long after that the connection is given up. One answer may take that long on a slow network. */
+const GIVE_UP_MS = 2_000;
 
 /**
  * @typedef {object} LinkStatus
@@ -51,8 +56,9 @@ const READY_WITHIN_MS = 10_000;
  */
 
 /**
- * One lasting link to the server: opens sockets, says hello, notices silence, and connects again until it is closed.
- * Knows nothing of conversations. Events: `status` (detail: LinkStatus), `frame` (detail: the decoded frame), and `sound`
+ * One lasting link to the server: opens sockets, says hello, and connects again until it is closed. It notices silence, which
+ * browsers may take minutes for: while the server owes something, in seconds. An idle connection is pinged once a heartbeat, so
+ * a thousand idle pages cost next to nothing. It knows nothing of conversations. Events: `status` (detail: LinkStatus), `frame` (detail: the decoded frame), and `sound`
  * (detail: the ArrayBuffer of a binary frame).
  */
 export class Link extends EventTarget {
@@ -67,7 +73,12 @@ export class Link extends EventTarget {
   #attempting = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #retryTimer;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #deadline;
-  #liveness;
+  #awaits;
+  #beatMs = 0;
+  #heardAt = 0;
+  /** Whether the server was pinged, and nothing came since. */ #pinged = false;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ #silenceTimer;
+  /** When that timer is due; Infinity if there is none. */ #dueAt = Infinity;
 
   /**
    * @param {object} options
@@ -86,12 +97,7 @@ export class Link extends EventTarget {
     this.#hello = hello;
     this.#Socket = Socket;
     this.#backoff = backoff;
-    this.#liveness = new Liveness({
-      ask: () => this.send({ type: "ping" }),
-      awaits,
-      onQuiet: (quiet) => this.#updateStatus({ state: LinkState.CONNECTED, quiet }),
-      onSilent: () => this.#silent(),
-    });
+    this.#awaits = awaits;
   }
 
   get connected() {
@@ -121,7 +127,7 @@ export class Link extends EventTarget {
   send(frame) {
     if (!this.connected) return false;
     this.#socket?.send(JSON.stringify(frame));
-    this.#liveness.said();
+    this.#watch();
     return true;
   }
 
@@ -133,7 +139,10 @@ export class Link extends EventTarget {
 
   /** Pings the server now, if there is reason to doubt the connection. Without an answer the connection is given up. */
   probe() {
-    if (this.connected) this.#liveness.doubt();
+    if (!this.connected || this.#pinged) return;
+    this.#pinged = true;
+    this.send({ type: "ping" });
+    this.#arm(Math.min(REPORT_MS, this.#beatMs));
   }
 
   async #attempt() {
@@ -165,12 +174,12 @@ export class Link extends EventTarget {
     if (frame.type === "ready" && !this.connected) this.#connected(frame);
     this.dispatchEvent(new CustomEvent("frame", { detail: frame }));
     // Whether more is awaited is known only now.
-    if (this.connected) this.#liveness.heard();
+    if (this.connected) this.#heard();
   }
 
   /** @param {ArrayBuffer} bytes */
   #receiveSound(bytes) {
-    this.#liveness.heard();
+    this.#heard();
     this.dispatchEvent(new CustomEvent("sound", { detail: bytes }));
   }
 
@@ -178,13 +187,53 @@ export class Link extends EventTarget {
   #connected(ready) {
     clearTimeout(this.#deadline);
     this.#backoff.reset();
-    this.#liveness.begin(ready.heartbeat_ms);
+    this.#beatMs = ready.heartbeat_ms;
+    this.#heard();
     this.#updateStatus({ state: LinkState.CONNECTED });
+  }
+
+  /** Takes that something came. */
+  #heard() {
+    this.#heardAt = performance.now();
+    const wasPinged = this.#pinged;
+    this.#pinged = false;
+    if (this.status.quiet) this.#updateStatus({ state: LinkState.CONNECTED });
+    if (wasPinged) this.#arm(this.#patienceMs);
+    else this.#watch();
+  }
+
+  /** Takes that something was sent or received, so that an answer may be owed now. */
+  #watch() {
+    // Most frames change nothing: the current timer checks again when it is due.
+    if (!this.#pinged && performance.now() + this.#patienceMs < this.#dueAt) this.#arm(this.#patienceMs);
+  }
+
+  get #patienceMs() {
+    return this.#awaits() ? Math.min(QUIET_MS, this.#beatMs) : this.#beatMs;
+  }
+
+  #onSilence() {
+    this.#dueAt = Infinity;
+    if (this.status.quiet) return this.#silent();
+    if (this.#pinged) {
+      this.#arm(Math.min(GIVE_UP_MS, this.#beatMs));
+      return this.#updateStatus({ state: LinkState.CONNECTED, quiet: true });
+    }
+    const leftMs = this.#heardAt + this.#patienceMs - performance.now();
+    return leftMs > 0 ? this.#arm(leftMs) : this.probe();
+  }
+
+  /** @param {number} ms */
+  #arm(ms) {
+    clearTimeout(this.#silenceTimer);
+    this.#dueAt = performance.now() + ms;
+    if (ms !== Infinity) this.#silenceTimer = setTimeout(() => this.#onSilence(), ms);
   }
 
   #unwatch() {
     clearTimeout(this.#deadline);
-    this.#liveness.end();
+    this.#arm(Infinity);
+    this.#pinged = false;
   }
 
   #silent() {

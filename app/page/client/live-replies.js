@@ -132,9 +132,14 @@ export class LiveReplies {
     const isRunning = (/** @type {Reply} */ { state, sentAt, own }) => state !== ReplyState.CALLING && (sentAt !== null || !own);
     const running = this.openIn(conversationId).find(isRunning);
     if (running === undefined) return null;
-    running.hold(running.stopping ? running.visibleChars : (seenOff ?? running.visibleChars), true);
-    this.#notify(running);
+    this.hold(running, running.stopping ? running.visibleChars : (seenOff ?? running.visibleChars), true);
     return running;
+  }
+
+  /** Shows no more of a reply, as in `Reply.hold`. @param {Reply} reply @param {number} chars @param {boolean} [alone] */
+  hold(reply, chars, alone) {
+    reply.hold(chars, alone);
+    this.#notify(reply);
   }
 
   /** @param {Reply} reply @param {ChatError} error */

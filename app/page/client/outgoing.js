@@ -4,6 +4,7 @@ import { Reply } from "./reply.js";
 
 /** Seconds that the server waits for this client before it stops a reply. A reload takes less, a ride in a lift about as long. */
 export const GRACE_S = 20;
+const KEY = "midstream.unanswered";
 
 /**
  * @typedef {object} MessageOptions
@@ -17,22 +18,42 @@ export const GRACE_S = 20;
  * @property {string} [toolChoice]                  `auto`, `none`, `required`, or the name of the tool that must be called
  */
 
-/** The messages of this client until the server has accepted them. Each is sent under one id, as often as needed. */
+/** @typedef {{type: string, conversation_id: string, client_msg_id?: string} & Record<string, any>} Frame */
+
+/**
+ * What the server has not answered yet: messages of this client until they are accepted, and stops of single replies. Each is
+ * sent under one id, as often as needed, and outlives a reload.
+ */
 export class Outgoing {
+  /** @type {Set<{reply: Reply, frame: Frame}>} */ #stops = new Set();
   #live;
   #link;
+  #ask;
   #maxBytes;
+  #storage;
+  #restored = false;
+  /** Stands for what was kept last. */
+  #kept = "";
 
   /**
    * @param {object} parts
    * @param {import("./live-replies.js").LiveReplies} parts.live
    * @param {import("./link.js").Link} parts.link
+   * @param {(frame: Frame) => Promise<any>} parts.ask  rejects with ChatError
    * @param {() => number | undefined} parts.maxBytes   the most bytes of a frame; undefined before it is known
+   * @param {Storage | null} parts.storage              one that belongs to the tab: another tab must not send them, too
    */
-  constructor({ live, link, maxBytes }) {
+  constructor({ live, link, ask, maxBytes, storage }) {
     this.#live = live;
     this.#link = link;
+    this.#ask = ask;
     this.#maxBytes = maxBytes;
+    this.#storage = storage;
+  }
+
+  /** The conversations in which something waits for an answer. */
+  get conversations() {
+    return [...this.#live.unfinished, ...this.#stops].map(({ reply }) => reply.conversationId);
   }
 
   /**
@@ -41,6 +62,7 @@ export class Outgoing {
    * @param {MessageOptions} options
    */
   begin(fields, { conversationId = "default", onBusy = "reject", seenOff, params, tools, toolChoice, attachments = [] }) {
+    this.restore(); // A message that is kept takes the place of what was kept before the reload.
     const interrupts = onBusy === "interrupt" ? this.#live.interrupt(conversationId, seenOff) : null;
     const seen = interrupts && { seen_off: interrupts.visibleChars, seen_turn_id: interrupts.turnId ?? undefined };
     const how = { on_busy: onBusy, ...seen, grace_s: GRACE_S, params, tools, tool_choice: toolChoice };
@@ -52,16 +74,7 @@ export class Outgoing {
   }
 
   /**
-   * Takes a message from before a reload; `again` sends it.
-   * @param {{type: string, client_msg_id: string, conversation_id: string} & Record<string, any>} frame
-   * @param {import("./frames.js").Attachment[]} attachments
-   */
-  restore(frame, attachments) {
-    this.#add(frame, attachments, null);
-  }
-
-  /**
-   * @param {{type: string, client_msg_id: string, conversation_id: string, content?: string, message_id?: string} & Record<string, unknown>} frame
+   * @param {Frame & {client_msg_id: string}} frame
    * @param {import("./frames.js").Attachment[]} attachments
    * @param {Reply | null} interrupts
    */
@@ -80,7 +93,7 @@ export class Outgoing {
    * @param {string} conversationId
    * @param {{acceptedToo: boolean}} options
    */
-  again(conversationId, { acceptedToo }) {
+  sendMessages(conversationId, { acceptedToo }) {
     for (const { reply, frame } of this.#live.unfinished) {
       const due = acceptedToo || reply.turnId === null;
       if (reply.conversationId === conversationId && due) this.#transmit(reply, frame);
@@ -102,4 +115,140 @@ export class Outgoing {
     reply.sentAt ??= performance.now();
     this.#link.send(frame);
   }
+
+  /**
+   * Stops a reply, or withdraws its message if that was not sent yet. Raises ChatError.
+   * @param {Reply} reply
+   * @param {number} seenOff
+   * @returns {Promise<import("./frames.js").Cancelled | null>} null if no connection is open
+   */
+  async stop(reply, seenOff) {
+    if (reply.sentAt === null && reply.own) {
+      if (![...this.#stops].some((stop) => stop.reply === reply.interrupts)) this.#live.letGo(reply);
+      this.#live.withdraw(reply);
+      return null;
+    }
+    this.#live.hold(reply, seenOff, true);
+    // It names the message, so it counts before the turn has an id and for the turn that follows calls.
+    const stop = { reply, frame: { ...stopOf(reply), seen_off: seenOff } };
+    this.#stops.add(stop);
+    return this.#link.connected ? this.#sendStop(stop) : null;
+  }
+
+  /**
+   * Sends a stop. Raises ChatError: if the server refuses, the reply goes on.
+   * @param {{reply: Reply, frame: Frame}} stop
+   */
+  async #sendStop(stop) {
+    const { reply, frame } = stop;
+    try {
+      const answer = await this.#ask(frame);
+      this.#stops.delete(stop);
+      // A message that the server does not have was lost on its way. It is not sent again.
+      if (answer.turn_id === null && reply.turnId === null && reply.open) this.#live.withdraw(reply);
+      return answer;
+    } catch (error) {
+      if (error instanceof ChatError && !error.lost) {
+        this.#stops.delete(stop);
+        this.#live.releaseOne(reply);
+      }
+      throw error;
+    }
+  }
+
+  /**
+   * Sends the stops of a conversation on a new connection. Returns false if that is lost again.
+   * @param {string} conversationId
+   */
+  async sendStops(conversationId) {
+    for (const stop of this.#stopsIn(conversationId)) {
+      try {
+        await this.#sendStop(stop);
+      } catch (error) {
+        if (!(error instanceof ChatError)) throw error;
+        if (error.lost) return false;
+      }
+    }
+    return true;
+  }
+
+  /** Forgets the stops of a conversation: it is gone, or all its replies are stopped. @param {string} conversationId */
+  forgetStops(conversationId) {
+    for (const stop of this.#stopsIn(conversationId)) this.#stops.delete(stop);
+  }
+
+  /** @param {string} conversationId */
+  #stopsIn(conversationId) {
+    return [...this.#stops].filter(({ reply }) => reply.conversationId === conversationId);
+  }
+
+  /** Takes messages and stops from before a reload, once. They are sent on the next connection. */
+  restore() {
+    if (this.#restored) return;
+    this.#restored = true;
+    const { messages, stops } = Object(parsed(this.#storage?.getItem(KEY) ?? "null"));
+    for (const frame of listOf(stops).filter(isRequest)) {
+      const reply = new Reply(frame.conversation_id);
+      reply.withdraw(); // the history has the real one
+      this.#stops.add({ reply, frame });
+    }
+    for (const { frame, attachments } of listOf(messages).filter(isMessage)) this.#add(frame, attachments, null);
+  }
+
+  /** Keeps what is not answered. Call it on every change of a reply; it writes only if something was asked or answered. */
+  keep() {
+    const stops = [...[...this.#stops].map(({ frame }) => frame), ...this.#live.stopping.map(stopOf)];
+    const stopped = new Set(stops.map((stop) => stop.client_msg_id));
+    // What is translated live grows while it is spoken or typed: it can't be begun again from here.
+    const waits = (/** @type {import("./live-replies.js").Unfinished} */ { reply, frame }) =>
+      reply.turnId === null && !stopped.has(frame.client_msg_id) && frame.type !== "interpret.start";
+    const messages = this.#live.unfinished.filter(waits).map(({ reply: { attachments }, frame }) => ({ frame, attachments }));
+    const kept = JSON.stringify([messages.map(({ frame }) => frame.client_msg_id), stops]);
+    if (kept === this.#kept) return;
+    this.#kept = kept;
+    if (messages.length + stops.length === 0) return this.#storage?.removeItem(KEY);
+    try {
+      this.#storage?.setItem(KEY, JSON.stringify({ messages, stops }));
+    } catch (error) {
+      // The browser has no room left. They are sent as long as the page is open.
+      if (!(error instanceof DOMException)) throw error;
+    }
+  }
+
+  /** Forgets what was kept, and keeps nothing from now on. */
+  forget() {
+    this.#storage?.removeItem(KEY);
+    this.#storage = null;
+  }
+}
+
+/** The frame that stops a reply where it is shown now. @param {Reply} reply @returns {Frame} */
+function stopOf({ conversationId, turnId, exchangeId, visibleChars }) {
+  const named = { turn_id: turnId ?? undefined, client_msg_id: exchangeId ?? undefined };
+  return { type: "cancel", conversation_id: conversationId, ...named, seen_off: visibleChars };
+}
+
+/** @param {string} kept @returns {unknown} */
+function parsed(kept) {
+  try {
+    return JSON.parse(kept);
+  } catch (error) {
+    if (error instanceof SyntaxError) return null; // Another program wrote it.
+    throw error;
+  }
+}
+
+/** @param {any} value @returns {any[]} */
+function listOf(value) {
+  return Array.isArray(value) ? value : [];
+}
+
+/** Whether it can be sent: another program may have written it. @param {any} frame */
+function isRequest(frame) {
+  return typeof frame?.type === "string" && typeof frame.conversation_id === "string";
+}
+
+/** @param {any} message */
+function isMessage(message) {
+  return isRequest(message?.frame) && typeof message.frame.client_msg_id === "string" && Array.isArray(message.attachments);
 }

@@ -10,14 +10,23 @@ import { countCodePoints, dropCodePoints } from "../client/code-points.js";
 /** @typedef {import("../client/reply.js").Reply} Reply */
 /** @typedef {import("../client/call.js").Call} Call */
 
+/** A text up to the last mark that ends a sentence. */
+const WHOLE = /^[^]*(?:[.!?…]["'”’)]*(?=\s|$)|[。！？]["'”’）]*|\n)/u;
+/** The pause after an announced sentence. What comes meanwhile is announced together. */
+const REST_MS = 1_000;
+/** How many sentences stay. Screen readers read those that are added. */
+const KEPT = 4;
+
 /**
  * Announces replies. Screen readers are told how one ended, what it says, and which calls ask for permission: once, not word by
- * word; a live translation is told by its sentences. If a reply ends while the page is hidden, its title gets a mark, and a
+ * word; a live translation is told by its sentences, in its language. If a reply ends while the page is hidden, its title gets a mark, and a
  * notification is shown if these are on.
  */
 export class ReplyAlerts {
-  #announcer = part("announcer", HTMLElement);
-  #sentences = new SentenceAnnouncer(this.#announcer);
+  /** A live region, `polite`. */ #announcer = part("announcer", HTMLElement);
+  /** @type {WeakMap<Reply, number>} Code points of live translations that were announced, or were there before. */ #announcedChars = new WeakMap();
+  /** @type {WeakSet<Reply>} Live translations whose end was announced. */ #ended = new WeakSet();
+  #resting = false;
   /** @type {WeakSet<Reply | Call>} The calls that asked, and the replies that ended. */ #told = new WeakSet();
   #parts;
 
@@ -42,7 +51,7 @@ export class ReplyAlerts {
 
   /** @param {Reply} reply */
   #announce(reply) {
-    if (reply.interprets !== null) return this.#sentences.announce(reply);
+    if (reply.interprets !== null) return this.#announceTranslation(reply);
     for (const call of reply.calls) {
       if (!call.needsDecision || !this.#isNew(call)) continue;
       this.#announcer.textContent = t("{name} needs your permission. Allow or deny it in the conversation.", { name: call.name });
@@ -58,48 +67,9 @@ export class ReplyAlerts {
   }
 
   /** @param {Reply} reply */
-  #askForAttention({ conversationId }) {
-    this.#parts.title.mark();
-    const [body, address] = [this.#parts.titleOf(conversationId), addressOf(conversationId)];
-    void notifications.notify({ title: t("Reply finished"), body, tag: conversationId, address });
-  }
-
-  /** Whether it was not told before. @param {Reply | Call} subject */
-  #isNew(subject) {
-    if (this.#told.has(subject)) return false;
-    this.#told.add(subject);
-    return true;
-  }
-}
-
-/** Whether nothing follows; after calls comes the next reply. @param {Reply} reply */
-function hasEnded({ open, state, done }) {
-  return !open && (state === ReplyState.ENDED ? done !== null && done.reason !== "tools" : true);
-}
-
-/** A text up to the last mark that ends a sentence. */
-const WHOLE = /^[^]*(?:[.!?…]["'”’)]*(?=\s|$)|[。！？]["'”’）]*|\n)/u;
-/** The pause after an announcement. What comes meanwhile is announced together. */
-const REST_MS = 1_000;
-/** How many sentences stay. Screen readers read those that are added. */
-const KEPT = 4;
-
-/** Tells screen readers a live translation while it comes: each sentence once, in its language. */
-class SentenceAnnouncer {
-  #root;
-  /** @type {WeakMap<Reply, number>} Code points that were announced, or were there before. */ #announcedChars = new WeakMap();
-  /** @type {WeakSet<Reply>} */ #ended = new WeakSet();
-  #resting = false;
-
-  /** @param {HTMLElement} root  a live region, `polite` */
-  constructor(root) {
-    this.#root = root;
-  }
-
-  /** Call when a live translation changed. @param {Reply} reply */
-  announce(reply) {
+  #announceTranslation(reply) {
     if (!this.#announcedChars.has(reply)) this.#announcedChars.set(reply, reply.alignment.at(-1)?.[0] ?? reply.chars);
-    if (reply.state === ReplyState.ENDED) this.#end(reply);
+    if (reply.state === ReplyState.ENDED) this.#announceTranslationEnd(reply);
     else if (!this.#resting) this.#announceWhole(reply);
   }
 
@@ -116,7 +86,7 @@ class SentenceAnnouncer {
   }
 
   /** Announces what is left, and whether the reply is complete. @param {Reply} reply */
-  #end(reply) {
+  #announceTranslationEnd(reply) {
     if (this.#ended.has(reply)) return;
     this.#ended.add(reply);
     const rest = this.#behind(reply, reply.text);
@@ -137,7 +107,26 @@ class SentenceAnnouncer {
 
   /** @param {HTMLElement} line */
   #append(line) {
-    this.#root.append(line);
-    while (this.#root.childNodes.length > KEPT) this.#root.firstChild?.remove();
+    this.#announcer.append(line);
+    while (this.#announcer.childNodes.length > KEPT) this.#announcer.firstChild?.remove();
   }
+
+  /** @param {Reply} reply */
+  #askForAttention({ conversationId }) {
+    this.#parts.title.mark();
+    const [body, address] = [this.#parts.titleOf(conversationId), addressOf(conversationId)];
+    void notifications.notify({ title: t("Reply finished"), body, tag: conversationId, address });
+  }
+
+  /** Whether it was not told before. @param {Reply | Call} subject */
+  #isNew(subject) {
+    if (this.#told.has(subject)) return false;
+    this.#told.add(subject);
+    return true;
+  }
+}
+
+/** Whether nothing follows; after calls comes the next reply. @param {Reply} reply */
+function hasEnded({ open, state, done }) {
+  return !open && (state === ReplyState.ENDED ? done !== null && done.reason !== "tools" : true);
 }

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 from playwright.async_api import Locator, Page, expect
 
 from engine.scripted import ScriptedEngine, words_of
+from tests.docs.documents import ROOT
 
 NUMBERS = words_of(" ".join(str(number) for number in range(1, 400)))
 
@@ -15,6 +22,22 @@ def counting(replies: int = 4) -> ScriptedEngine:
     for _ in range(replies):
         engine.script(NUMBERS)
     return engine
+
+
+def installed(example: str, checkout: Path, edit: Callable[[str], str]) -> Path:
+    """A copy of an example, with its package.json edited and what it needs installed by npm."""
+    if shutil.which("npm") is None:
+        pytest.skip("NOT TESTED: there is no npm here")
+    (checkout / "app").symlink_to(ROOT / "app")
+    ours = shutil.ignore_patterns("node_modules", "www", "android", "ios", "built")
+    made = shutil.copytree(ROOT / "examples", checkout / "examples", symlinks=True, ignore=ours) / example
+    package = made / "package.json"
+    package.write_text(edit(package.read_text()))
+    install = ("npm", "install", "--prefer-offline", "--no-audit", "--no-fund")
+    ran = subprocess.run(install, cwd=made, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        pytest.skip(f"NOT TESTED: npm could not install it: {ran.stderr[-300:]}")
+    return made
 
 
 class Chat:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -18,17 +18,12 @@ from websockets.exceptions import InvalidStatus
 
 from tests.app.in_process_service import InProcessService, serving
 from tests.browser.conftest import Complaints
-from tests.browser.examples.chat import Chat, counting
+from tests.browser.examples.chat import Chat, counting, installed
 from tests.chaos.proxy import Proxy, proxy
 from tests.clients.environments import HERE as CLIENTS
 from tests.docs.documents import ROOT, snippets
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.clients,
-    pytest.mark.timeout(900),
-    pytest.mark.asyncio(loop_scope="session"),
-]
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
 ANDROID, IOS = "https://localhost", "capacitor://localhost"
 """The origins of its pages in Android's web view and in that of iOS."""
@@ -37,24 +32,15 @@ PUBLIC = {"android": "android/app/src/main/assets/public", "ios": "ios/App/App/p
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the examples, with what it needs installed by npm, and Node 22, which Capacitor asks for."""
-    if shutil.which("npm") is None:
-        pytest.skip("NOT TESTED: there is no npm here")
-    checkout = tmp_path_factory.mktemp("checkout")
-    (checkout / "app").symlink_to(ROOT / "app")
-    ours = shutil.ignore_patterns("node_modules", "www", "android", "ios", "built")
-    shutil.copytree(ROOT / "examples", checkout / "examples", symlinks=True, ignore=ours)
-    made = checkout / "examples" / "capacitor"
-    package = json.loads((made / "package.json").read_text())
-    package["devDependencies"]["node"] = json.loads((CLIENTS / "tools" / "aisdk.json").read_text())[
-        "dependencies"
-    ]["node"]
-    (made / "package.json").write_text(json.dumps(package))
-    install = ("npm", "install", "--prefer-offline", "--no-audit", "--no-fund")
-    ran = subprocess.run(install, cwd=made, capture_output=True, text=True, check=False)
-    if ran.returncode:
-        pytest.skip(f"NOT TESTED: npm could not install it: {ran.stderr[-300:]}")
-    return made
+    """With Node 22, which Capacitor asks for."""
+    node = json.loads((CLIENTS / "tools" / "aisdk.json").read_text())["dependencies"]["node"]
+
+    def edit(package: str) -> str:
+        wanted = json.loads(package)
+        wanted["devDependencies"]["node"] = node
+        return json.dumps(wanted)
+
+    return installed("capacitor", tmp_path_factory.mktemp("checkout"), edit)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -73,17 +59,12 @@ async def network(service: InProcessService) -> AsyncIterator[Proxy]:
 async def npm(project: Path, verb: str, service: str) -> tuple[int | None, str]:
     """How a script of the project ended, and what it said."""
     environ = os.environ | {"CHAT_SERVICE": service}
-    pipe, both = asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT
-    ran = await asyncio.create_subprocess_exec(
-        "npm",
-        "run",
-        verb,
-        cwd=project,
-        env=environ,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=pipe,
-        stderr=both,
-    )
+    pipes: dict[str, Any] = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+    }
+    ran = await asyncio.create_subprocess_exec("npm", "run", verb, cwd=project, env=environ, **pipes)
     output, _ = await ran.communicate()
     return ran.returncode, output.decode()
 

@@ -25,12 +25,7 @@ from tests.docs.documents import ROOT, snippets
 from tests.jwt_signing import SECRET
 from tests.server_process import free_port
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.clients,
-    pytest.mark.timeout(900),
-    pytest.mark.asyncio(loop_scope="session"),
-]
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
 EXAMPLE = ROOT / "examples" / "fastapi-login"
 PORT = free_port()
@@ -109,16 +104,9 @@ async def test_without_a_secret_it_says_what_to_set(python: str, secret: str) ->
     assert b"MIDSTREAM_JWT_SECRET" in stderr
 
 
-@pytest.fixture(scope="module")
-def kept(users: Path) -> tuple[int, str]:
-    """Who may read the file of users, and what they would read."""
-    return users.stat().st_mode & 0o077, users.read_text()
-
-
-async def test_passwords_are_kept_as_hashes_that_nobody_else_reads(kept: tuple[int, str]) -> None:
-    others, text = kept
-    assert others == 0
-    assert not any(password in text for password in PASSWORDS.values())
+def test_passwords_are_kept_as_hashes_that_nobody_else_reads(users: Path) -> None:
+    assert users.stat().st_mode & 0o077 == 0
+    assert not any(password in users.read_text() for password in PASSWORDS.values())
 
 
 @pytest.mark.parametrize(("name", "password"), [("ann", "battery staple"), ("eve", "correct horse")])

@@ -23,8 +23,6 @@ from tests.chaos.proxy import Proxy, proxy
 from tests.docs.documents import ROOT, snippets
 from tests.server_process import free_port
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
-
 EXAMPLE = ROOT / "examples" / "phone-web"
 PHONE = ViewportSize(width=360, height=640)
 HIDE = """(hidden) => {

@@ -8,10 +8,10 @@
  *     const reply = client.send({ conversationId: "greetings", content: "Hello!" });
  *     await client.cancel({ conversationId: "greetings", seenOff: charactersOnScreen });
  *
- * It keeps a connection, notices its silence (liveness.js), and reconnects after growing, random pauses (link.js). It gets
- * missed events by `resume`, else reads the history (follower.js). It sends a message under one id until it is
- * accepted, so the server makes one reply to it (outgoing.js). It checks every event's number, every delta's offset, and the
- * length and hash of every reply. So what is shown never differs unnoticed from what the server keeps (follower.js, reply.js).
+ * It keeps a connection, notices its silence, and reconnects after growing, random pauses (link.js). It gets missed events by
+ * `resume`, else reads the history. It sends a message under one id until it is accepted, so the server makes one reply to it
+ * (outgoing.js). It checks every event's number, every delta's offset, and the length and hash of every reply. So what is shown
+ * never differs unnoticed from what the server keeps (reply.js).
  *
  * Events (each a CustomEvent; `detail` as written):
  *  - `connection` LinkStatus           the state of the connection changed, or the server fell silent
@@ -42,7 +42,6 @@ import { LinkState } from "./link.js";
 import { Reply, ReplyState } from "./reply.js";
 export { Call, ChatError, LinkState, Reply, ReplyState };
 export type MessageOptions = import("./outgoing.js").MessageOptions;
-/** @typedef {import("./outgoing.js").MessageOptions} MessageOptions */
 export declare class ChatClient extends EventTarget {
     #private;
     /** @type {import("./frames.js").Ready | null} What the server said about itself at the last connect. */

@@ -76,8 +76,9 @@ export type SocketClass = new (url: string, subprotocol: string) => SocketLike;
  * @typedef {new (url: string, subprotocol: string) => SocketLike} SocketClass
  */
 /**
- * One lasting link to the server: opens sockets, says hello, notices silence, and connects again until it is closed.
- * Knows nothing of conversations. Events: `status` (detail: LinkStatus), `frame` (detail: the decoded frame), and `sound`
+ * One lasting link to the server: opens sockets, says hello, and connects again until it is closed. It notices silence, which
+ * browsers may take minutes for: while the server owes something, in seconds. An idle connection is pinged once a heartbeat, so
+ * a thousand idle pages cost next to nothing. It knows nothing of conversations. Events: `status` (detail: LinkStatus), `frame` (detail: the decoded frame), and `sound`
  * (detail: the ArrayBuffer of a binary frame).
  */
 export declare class Link extends EventTarget {

@@ -49,6 +49,8 @@ export declare class LiveReplies {
      * @param {number} [seenOff]
      */
     interrupt(conversationId: string, seenOff?: number): Reply | null;
+    /** Shows no more of a reply, as in `Reply.hold`. @param {Reply} reply @param {number} chars @param {boolean} [alone] */
+    hold(reply: Reply, chars: number, alone?: boolean): void;
     /** @param {Reply} reply @param {ChatError} error */
     refuse(reply: Reply, error: ChatError): void;
     /** Lets the reply go on that a message interrupts, unless another message interrupts it too. @param {Reply} reply */

@@ -32,6 +32,11 @@ export type MessageOptions = {
      */
     toolChoice?: string;
 };
+export type Frame = {
+    type: string;
+    conversation_id: string;
+    client_msg_id?: string;
+} & Record<string, any>;
 /**
  * @typedef {object} MessageOptions
  * @property {string} [conversationId]              the first message makes it; "default" without one
@@ -43,20 +48,30 @@ export type MessageOptions = {
  * @property {import("./frames.js").Attachment[]} [attachments]  uploaded images that the message shows (images.js)
  * @property {string} [toolChoice]                  `auto`, `none`, `required`, or the name of the tool that must be called
  */
-/** The messages of this client until the server has accepted them. Each is sent under one id, as often as needed. */
+/** @typedef {{type: string, conversation_id: string, client_msg_id?: string} & Record<string, any>} Frame */
+/**
+ * What the server has not answered yet: messages of this client until they are accepted, and stops of single replies. Each is
+ * sent under one id, as often as needed, and outlives a reload.
+ */
 export declare class Outgoing {
     #private;
     /**
      * @param {object} parts
      * @param {import("./live-replies.js").LiveReplies} parts.live
      * @param {import("./link.js").Link} parts.link
+     * @param {(frame: Frame) => Promise<any>} parts.ask  rejects with ChatError
      * @param {() => number | undefined} parts.maxBytes   the most bytes of a frame; undefined before it is known
+     * @param {Storage | null} parts.storage              one that belongs to the tab: another tab must not send them, too
      */
-    constructor({ live, link, maxBytes }: {
+    constructor({ live, link, ask, maxBytes, storage }: {
         live: import("./live-replies.js").LiveReplies;
         link: import("./link.js").Link;
+        ask: (frame: Frame) => Promise<any>;
         maxBytes: () => number | undefined;
+        storage: Storage | null;
     });
+    /** The conversations in which something waits for an answer. */
+    get conversations(): string[];
     /**
      * Asks for a reply by `send`, `edit`, `regenerate`, `continue` or `interpret.start`, whose own fields are given.
      * @param {{type: string, content?: string, message_id?: string} & Record<string, unknown>} fields
@@ -68,22 +83,32 @@ export declare class Outgoing {
         message_id?: string;
     } & Record<string, unknown>, { conversationId, onBusy, seenOff, params, tools, toolChoice, attachments }: MessageOptions): Reply;
     /**
-     * Takes a message from before a reload; `again` sends it.
-     * @param {{type: string, client_msg_id: string, conversation_id: string} & Record<string, any>} frame
-     * @param {import("./frames.js").Attachment[]} attachments
-     */
-    restore(frame: {
-        type: string;
-        client_msg_id: string;
-        conversation_id: string;
-    } & Record<string, any>, attachments: import("./frames.js").Attachment[]): void;
-    /**
      * Sends messages that wait for a connection, and those that may have been lost with the last one. Accepted messages are
      * sent again only if their events do not come by themselves.
      * @param {string} conversationId
      * @param {{acceptedToo: boolean}} options
      */
-    again(conversationId: string, { acceptedToo }: {
+    sendMessages(conversationId: string, { acceptedToo }: {
         acceptedToo: boolean;
     }): void;
+    /**
+     * Stops a reply, or withdraws its message if that was not sent yet. Raises ChatError.
+     * @param {Reply} reply
+     * @param {number} seenOff
+     * @returns {Promise<import("./frames.js").Cancelled | null>} null if no connection is open
+     */
+    stop(reply: Reply, seenOff: number): Promise<import("./frames.js").Cancelled | null>;
+    /**
+     * Sends the stops of a conversation on a new connection. Returns false if that is lost again.
+     * @param {string} conversationId
+     */
+    sendStops(conversationId: string): Promise<boolean>;
+    /** Forgets the stops of a conversation: it is gone, or all its replies are stopped. @param {string} conversationId */
+    forgetStops(conversationId: string): void;
+    /** Takes messages and stops from before a reload, once. They are sent on the next connection. */
+    restore(): void;
+    /** Keeps what is not answered. Call it on every change of a reply; it writes only if something was asked or answered. */
+    keep(): void;
+    /** Forgets what was kept, and keeps nothing from now on. */
+    forget(): void;
 }

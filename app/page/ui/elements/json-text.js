@@ -6,8 +6,8 @@ const DEEPEST = 16;
 /** A longer text is shown as it is. */
 const LONGEST = 100_000;
 
-/** Strings, brackets, commas and colons; blanks between them mean nothing. */
-const PIECES = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s"{}[\],:]+/gs;
+/** Strings, empty objects and lists, brackets, commas, colons and other words; blanks between them mean nothing. */
+const PIECES = /"(?:[^"\\]|\\.)*"|\{\s*\}|\[\s*\]|[{}[\],:]|[^\s"{}[\],:]+|\s+/gs;
 /** Characters that are invisible, or that reverse the order of others. In a string they could make one text look like another. */
 const UNSEEN = /[\p{C}\p{Default_Ignorable_Code_Point}\p{Zl}\p{Zp}\u2800]/gu;
 
@@ -17,27 +17,18 @@ const UNSEEN = /[\p{C}\p{Default_Ignorable_Code_Point}\p{Zl}\p{Zp}\u2800]/gu;
  */
 export function laidOut(text) {
   if (text.length > LONGEST) return text;
-  const pieces = text.match(PIECES) ?? [];
   let depth = 0;
-  let lines = "";
-  pieces.forEach((piece, index) => {
-    const opens = piece === "{" || piece === "[";
-    const empty = opens && (pieces[index + 1] === "}" || pieces[index + 1] === "]");
-    const closes = piece === "}" || piece === "]";
-    const closesEmpty = closes && (pieces[index - 1] === "{" || pieces[index - 1] === "[");
-    if (opens) depth += 1;
-    if (closes) depth -= 1;
-    if (closes && !closesEmpty) lines += newLine(depth);
-    lines += seen(piece);
-    if ((opens && !empty) || piece === ",") lines += newLine(depth);
-    if (piece === ":") lines += " ";
+  const newLine = (/** @type {number} */ step) => {
+    depth += step;
+    return `\n${INDENT.repeat(Math.max(0, Math.min(depth, DEEPEST)))}`;
+  };
+  return text.replaceAll(PIECES, (piece) => {
+    if (piece === "{" || piece === "[") return piece + newLine(1);
+    if (piece === "}" || piece === "]") return newLine(-1) + piece;
+    if (piece === ",") return piece + newLine(0);
+    if (piece === ":") return ": ";
+    return /^[\s{[]/.test(piece) ? piece.replaceAll(/\s/g, "") : seen(piece);
   });
-  return lines;
-}
-
-/** @param {number} depth */
-function newLine(depth) {
-  return `\n${INDENT.repeat(Math.max(0, Math.min(depth, DEEPEST)))}`;
 }
 
 /** @param {string} piece */

@@ -12,11 +12,21 @@ const AGAIN_MS = 1_000;
 const WHOLE = /^[^]*(?:\s|[。！？，、；：])/u;
 
 /** @typedef {import("../../client/reply.js").Reply} Reply */
+/** @typedef {{source: string, target: string, publishPolicy: "segment" | "agreement"}} InterpretOptions */
 
-/** The live translation in one conversation: takes words as they are written, and extends the source by them. */
+/**
+ * The live translation in one conversation: takes words as they are written, and extends the source by them. Its bar over the
+ * box has the languages, and when words are shown.
+ */
 export class Interpreter {
   #parts;
-  #bar;
+  #from = element("select", { "aria-label": t("From") });
+  #into = element("select", { "aria-label": t("Into") });
+  #granularity = element("select", { "aria-label": t("Shown") });
+  #choices = [this.#from, this.#into, this.#granularity];
+  #state = element("p", { class: "voice-state", role: "status" });
+  #done = element("button", { class: "link", type: "button", text: t("Finish"), hidden: true, onclick: () => this.#finish() });
+  #bar = element("section", { class: "voice interpreting", "aria-label": t("Live translation") });
   /** @type {Reply | null} The running translation. */ #reply = null;
   /** The source as far as it was written, and how much of it the server has. */
   #source = "";
@@ -38,8 +48,16 @@ export class Interpreter {
    */
   constructor(parts) {
     this.#parts = parts;
-    this.#bar = new InterpretingBar({ options: parts.options, onOptions: parts.onOptions, onDone: () => this.#finish() });
-    this.#updateBar();
+    this.#granularity.append(
+      element("option", { value: "segment", text: t("Sentence by sentence") }),
+      element("option", { value: "agreement", text: t("Word by word") }),
+    );
+    this.#granularity.value = parts.options.publishPolicy;
+    this.#offer({ sources: [...COMMON], targets: [...COMMON] }, parts.options);
+    for (const choice of this.#choices) choice.addEventListener("change", () => parts.onOptions(this.#options));
+    const arrow = element("span", { "aria-hidden": "true", text: "→" });
+    this.#bar.append(this.#from, arrow, this.#into, this.#granularity, this.#state, this.#done);
+    part("composer", HTMLFormElement).before(this.#bar);
     const { signal } = this.#listeners;
     parts.client.addEventListener("reply", (event) => this.#look(/** @type {CustomEvent} */ (event).detail.reply), { signal });
     parts.client.addEventListener("ready", () => void this.#grow(), { signal });
@@ -52,8 +70,22 @@ export class Interpreter {
 
   /** Offers the languages that the model has. @param {{sources: string[], targets: string[]}} languages */
   offer(languages) {
-    this.#bar.offer(languages, this.#bar.options);
+    this.#offer(languages, this.#options);
+  }
+
+  /** @param {{sources: string[], targets: string[]}} languages @param {{source: string, target: string}} chosen */
+  #offer({ sources, targets }, chosen) {
+    const options = (/** @type {string[]} */ tags) => tags.map((tag) => element("option", { value: tag, text: languageName(tag) }));
+    this.#from.replaceChildren(...options(["auto", ...sources]));
+    this.#into.replaceChildren(...options(targets));
+    this.#choose(chosen);
     this.#updateBar();
+  }
+
+  /** @returns {InterpretOptions} */
+  get #options() {
+    const publishPolicy = this.#granularity.value === "agreement" ? "agreement" : "segment";
+    return { source: this.#from.value, target: this.#into.value, publishPolicy };
   }
 
   /**
@@ -71,7 +103,7 @@ export class Interpreter {
     if (this.#reply !== null) this.#updateBar();
     else {
       const { client, conversationId, model } = this.#parts;
-      this.#follow(client.interpret({ conversationId, onBusy: "interrupt", model: model(), ...this.#bar.options }));
+      this.#follow(client.interpret({ conversationId, onBusy: "interrupt", model: model(), ...this.#options }));
     }
     this.#source += all ? `${words}\n` : words;
     void this.#grow();
@@ -169,87 +201,26 @@ export class Interpreter {
   }
 
   #updateBar() {
-    const waiting = this.#final ? "end" : this.#held ? "user" : null;
-    this.#bar.update(this.#reply?.interprets ?? null, waiting);
-  }
-}
-
-/** @typedef {{source: string, target: string, publishPolicy: "segment" | "agreement"}} InterpretOptions */
-
-/** The bar over the box: the languages, and when words are shown. */
-class InterpretingBar {
-  #source = element("select", { "aria-label": t("From") });
-  #target = element("select", { "aria-label": t("Into") });
-  #granularity = element("select", { "aria-label": t("Shown") });
-  #state = element("p", { class: "voice-state", role: "status" });
-  #done = element("button", { class: "link", type: "button", text: t("Finish"), hidden: true });
-
-  /**
-   * @param {object} parts
-   * @param {InterpretOptions} parts.options
-   * @param {(options: InterpretOptions) => void} parts.onOptions
-   * @param {() => void} parts.onDone
-   */
-  constructor({ options, onOptions, onDone }) {
-    this.offer({ sources: [...COMMON], targets: [...COMMON] }, options);
-    this.#granularity.append(
-      element("option", { value: "segment", text: t("Sentence by sentence") }),
-      element("option", { value: "agreement", text: t("Word by word") }),
-    );
-    this.#granularity.value = options.publishPolicy;
-    for (const choice of [this.#source, this.#target, this.#granularity]) choice.addEventListener("change", () => onOptions(this.options));
-    this.#done.addEventListener("click", onDone);
-    const arrow = element("span", { "aria-hidden": "true", text: "→" });
-    this.root = element("section", { class: "voice interpreting", "aria-label": t("Live translation") });
-    this.root.append(this.#source, arrow, this.#target, this.#granularity, this.#state, this.#done);
-    part("composer", HTMLFormElement).before(this.root);
-  }
-
-  /** @returns {InterpretOptions} */
-  get options() {
-    const publishPolicy = this.#granularity.value === "agreement" ? "agreement" : "segment";
-    return { source: this.#source.value, target: this.#target.value, publishPolicy };
-  }
-
-  /** Offers these languages. @param {{sources: string[], targets: string[]}} languages @param {{source: string, target: string}} chosen */
-  offer({ sources, targets }, chosen) {
-    const options = (/** @type {string[]} */ tags) => tags.map((tag) => element("option", { value: tag, text: languageName(tag) }));
-    this.#source.replaceChildren(...options(["auto", ...sources]));
-    this.#target.replaceChildren(...options(targets));
-    choose(this.#source, chosen.source);
-    choose(this.#target, chosen.target);
-  }
-
-  /**
-   * @param {import("../../client/frames.js").Languages | null} running  the languages of the running translation
-   * @param {"end" | "user" | null} waiting  what the text in the box waits for: the end of the translation, or the user
-   */
-  update(running, waiting) {
-    for (const choice of [this.#source, this.#target, this.#granularity]) choice.disabled = running !== null;
-    this.#done.hidden = running === null || waiting === "end";
-    if (running !== null) {
-      choose(this.#source, running.source);
-      choose(this.#target, running.target);
-    }
-    const words = wordsFor(running !== null, waiting);
+    const languages = this.#reply?.interprets ?? null;
+    for (const choice of this.#choices) choice.disabled = languages !== null;
+    this.#done.hidden = languages === null || this.#final;
+    if (languages !== null) this.#choose(languages);
+    const words = this.#wordsFor(languages !== null);
     if (this.#state.textContent !== words) this.#state.textContent = words;
   }
 
-  remove() {
-    this.root.remove();
+  /** @param {boolean} running */
+  #wordsFor(running) {
+    if (this.#final) return t("Translating the rest; what you write waits");
+    if (this.#held) return t("The refused text is in the box again; Enter sends it");
+    return running ? t("Translating as you type") : t("Type: a word is translated once you begin the next");
   }
-}
 
-/** @param {boolean} running @param {"end" | "user" | null} waiting */
-function wordsFor(running, waiting) {
-  if (waiting === "end") return t("Translating the rest; what you write waits");
-  if (waiting === "user") return t("The refused text is in the box again; Enter sends it");
-  return running ? t("Translating as you type") : t("Type: a word is translated once you begin the next");
-}
-
-/** @param {HTMLSelectElement} choice @param {string} value */
-function choose(choice, value) {
-  choice.value = value;
-  if (choice.value === value) return;
-  if (choice.options.length > 0) choice.selectedIndex = 0;
+  /** Chooses languages. The first of a list stands for one that is not offered. @param {{source: string, target: string}} languages */
+  #choose({ source, target }) {
+    for (const [choice, value] of /** @type {const} */ ([[this.#from, source], [this.#into, target]])) {
+      choice.value = value;
+      if (choice.value !== value && choice.options.length > 0) choice.selectedIndex = 0;
+    }
+  }
 }

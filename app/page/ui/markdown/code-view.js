@@ -1,3 +1,4 @@
+import { DOMPurify } from "../../vendor/markdown.js";
 import { copyButton } from "../elements/copy-button.js";
 import { element } from "../elements/dom.js";
 import { hasLongLine, pieceEnd } from "./pieces.js";
@@ -90,7 +91,7 @@ export class CodeView {
   #askForColours() {
     if (this.#waits || this.#language === "") return;
     this.#waits = true;
-    if (highlighter() !== null) return later.add(() => this.#colour());
+    if (highlighter !== null) return later.add(() => this.#colour());
     const loading = loadHighlighter().then(
       () => later.add(() => this.#colour()),
       () => (this.#waits = false),
@@ -102,7 +103,7 @@ export class CodeView {
   #colour() {
     this.#waits = false;
     const index = this.#pieces.findIndex(({ coloured, end }) => coloured < end);
-    if (index === -1 || highlighter()?.getLanguage(this.#language) === undefined) return;
+    if (index === -1 || highlighter?.getLanguage(this.#language) === undefined) return;
     const piece = this.#pieces[index];
     const context = contextAfter(this.#pieces[index - 1]) ?? piece.start;
     piece.coloured = piece.end;
@@ -117,7 +118,7 @@ export class CodeView {
       if (root.firstElementChild !== null) root.replaceChildren(code); // it was short when it was coloured
       return false;
     }
-    const hljs = /** @type {Highlighter} */ (highlighter());
+    const hljs = /** @type {Highlighter} */ (highlighter);
     const { value, _top: top } = hljs.highlight(this.#text.slice(context, end), { language: this.#language, ignoreIllegals: true });
     root.replaceChildren(painted(value, start - context));
     return top !== undefined && top !== hljs.getLanguage(this.#language);
@@ -137,38 +138,30 @@ function write(root, text) {
   else root.append(text);
 }
 
-/** Colours code by highlight.js, as elements that have only classes and text, whatever the code says. */
-const PART = /<span class="([^"]*)">|(<\/span>)|&(amp|lt|gt|quot|#x27);|[^<&]+/g;
-/** @type {Record<string, string>} */
-const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"', "#x27": "'" };
-
 /** The name of the language behind a code block's fence; empty if there is none. @param {string} info */
 function languageOf(info) {
   return info.trim().split(/\s/)[0].toLowerCase().replaceAll(/[^a-z0-9+#.-]/g, "");
 }
 
+/** highlight.js's output: elements that have only classes and text, whatever the code says. */
+const SANITIZE = { ALLOWED_TAGS: ["span"], ALLOWED_ATTR: ["class"], RETURN_DOM_FRAGMENT: /** @type {const} */ (true) };
+
 /** Code in colours. @param {string} html @param {number} skipped  characters at the beginning that are left out */
 function painted(html, skipped) {
-  const root = document.createDocumentFragment();
-  /** @type {{name: string, node: Node | null}[]} */ const open = [];
+  const root = DOMPurify.sanitize(html, SANITIZE);
+  const shown = document.createRange();
+  shown.selectNodeContents(root);
+  const texts = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
   let left = skipped;
-  for (const [all, name, close, entity] of html.matchAll(PART)) {
-    if (name !== undefined) open.push({ name, node: null });
-    else if (close !== undefined) open.pop();
-    else {
-      const text = entity === undefined ? all : ENTITIES[entity];
-      if (text.length > left) nodeIn(root, open).appendChild(document.createTextNode(text.slice(left)));
-      left = Math.max(0, left - text.length);
+  while (texts.nextNode() !== null) {
+    const { length } = /** @type {Text} */ (texts.currentNode);
+    if (left < length) {
+      shown.setStart(texts.currentNode, left);
+      break;
     }
+    left -= length;
   }
-  return root;
-}
-
-/** The innermost open element. Open elements that had no text yet are made. @param {Node} root @param {{name: string, node: Node | null}[]} open */
-function nodeIn(root, open) {
-  let node = root;
-  for (const part of open) node = part.node ??= node.appendChild(element("span", { class: part.name }));
-  return node;
+  return shown.extractContents();
 }
 
 /**
@@ -178,17 +171,12 @@ function nodeIn(root, open) {
 
 /** @typedef {typeof import("../../vendor/highlight.js").hljs} Highlighter */
 
-/** @type {Highlighter | null} */ let here = null;
+/** @type {Highlighter | null} */ let highlighter = null;
 /** @type {Promise<void> | null} */ let coming = null;
-
-/** The highlighter; null if it is not loaded yet. */
-function highlighter() {
-  return here;
-}
 
 /** Loads the highlighter, once. Rejects if the network fails; the next call tries again. */
 function loadHighlighter() {
-  coming ??= import("../../vendor/highlight.js").then(({ hljs }) => void (here = hljs)).catch((error) => {
+  coming ??= import("../../vendor/highlight.js").then(({ hljs }) => void (highlighter = hljs)).catch((error) => {
     coming = null;
     throw error;
   });

@@ -43,10 +43,5 @@ export function pieceEnd(text, start) {
 
 /** Whether a piece of code has a line that is too long. @param {string} piece */
 export function hasLongLine(piece) {
-  let at = 0;
-  for (let end = piece.indexOf("\n"); end !== -1; end = piece.indexOf("\n", at)) {
-    if (end - at > MAX_LINE_UNITS) return true;
-    at = end + 1;
-  }
-  return piece.length - at > MAX_LINE_UNITS;
+  return piece.split("\n").some((line) => line.length > MAX_LINE_UNITS);
 }

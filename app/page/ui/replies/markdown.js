@@ -151,11 +151,13 @@ function viewOf(name) {
     case "code":
       return new CodeView();
     case "formula":
-      return new FormulaView();
+      return formulaView();
     case "table":
       return new TableView();
     case "blockquote":
       return new Container(element("blockquote"));
+    case "list_item":
+      return new Container(element("li"));
     case "ol":
     case "ul":
       return new ListView(element(name));
@@ -182,30 +184,21 @@ class Container {
 
 /** A list. If blank lines separate its items, a class gives them the distance of paragraphs, so a change costs nothing. */
 class ListView {
-  /** @type {Container[]} */ #items = [];
+  #items;
 
   /** @param {HTMLElement} root */
   constructor(root) {
     this.root = root;
+    this.#items = new Flow(root, { outermost: false });
   }
 
   /** @param {import("../markdown/blocks.js").List} block @param {Links} links */
   show({ start, items, loose }, links) {
     if (start !== "" && start !== 1) this.root.setAttribute("start", String(start));
     else this.root.removeAttribute("start");
-    for (const { root } of this.#items.splice(items.length)) root.remove();
-    items.forEach((item, index) => this.#itemAt(index).show(item, links));
+    this.#items.show(items, links);
     if (loose) this.root.className = "loose";
     else this.root.removeAttribute("class");
-  }
-
-  /** @param {number} index */
-  #itemAt(index) {
-    if (index < this.#items.length) return this.#items[index];
-    const item = new Container(element("li"));
-    this.#items.push(item);
-    this.root.append(item.root);
-    return item;
   }
 }
 
@@ -231,16 +224,10 @@ class TextView {
   }
 }
 
-/** A formula of its own; shown as written until it is closed. */
-class FormulaView {
-  root = element("div", { class: "formula-block", dir: "ltr" });
-  #key = "";
-
-  /** @param {import("../markdown/blocks.js").Formula} block */
-  show({ text, closed, written }) {
-    const key = `${closed} ${written}`;
-    if (key === this.#key) return;
-    this.#key = key;
-    this.root.replaceChildren(closed ? formulaElement({ raw: written, text, display: true }) : written);
-  }
+/** A formula of its own; shown as written until it is closed. @returns {View} */
+function formulaView() {
+  const root = element("div", { class: "formula-block", dir: "ltr" });
+  const show = (/** @type {import("../markdown/blocks.js").Formula} */ { text, closed, written }) =>
+    root.replaceChildren(closed ? formulaElement({ raw: written, text, display: true }) : written);
+  return { root, show };
 }

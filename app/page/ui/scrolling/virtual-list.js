@@ -1,5 +1,8 @@
 import { element } from "../elements/dom.js";
 
+/** @typedef {{height: number, nodes: number}} Size  `height`: in px, with the gap below; `nodes`: in the document */
+/** @typedef {{name: string, height: number}} Space  `height`: in px, with one gap; `name`: the same as long as the space exists */
+/** @typedef {{element: Element, top: number}} Mark  `top`: px below the top of the view */
 /**
  * @typedef {object} Source
  * @property {(index: number) => HTMLElement} element         makes the element of an item that comes into the document
@@ -17,6 +20,9 @@ const STEP = 2;
 const ROUNDS = 4;
 /** The most nodes of a selection that stays in the document when it is out of the view. */
 const SELECTED_NODES = 600;
+/** Elements that are not searched for the part that is read: code and tables contain no blocks, but maybe thousands of nodes. */
+const WHOLE = "p, pre, table, svg, math, form";
+const DEEPEST = 8;
 
 /**
  * A list of any length. Only items near the view are in the document. What is read stays in place, whatever comes, goes or
@@ -27,13 +33,16 @@ export class VirtualList {
   #root;
   #follow;
   #source;
-  #sizes = new Sizes();
-  #spaced;
-  #anchor;
   /** @type {string[]} */ #keys = [];
+  /** @type {Size[]} The items' sizes: measured if they were in the document, else guessed. */ #sizes = [];
+  /** @type {Map<string, Size>} */ #measured = new Map();
   /** @type {Map<string, number>} */ #indexOf = new Map();
   /** @type {Map<string, HTMLElement>} The elements in the document. */ #elements = new Map();
   /** @type {Span} */ #span = { from: 0, to: 0 };
+  /** @type {(Mark & {key: string})[]} The items in view, from the top. */ #inView = [];
+  /** @type {Mark | null} The part of the first of them at the top of the view: what is read in a long item. */ #readPart = null;
+  /** @type {Map<string, HTMLElement>} The elements that stand for missing items. */ #spacers = new Map();
+  /** The px between two elements. */ #gap = 0;
   /** The space right above the span: its items, and how much its height differs from their guessed heights. */
   #lead = { from: 0, to: 0, drift: 0 };
   #frameRequested = false;
@@ -53,8 +62,7 @@ export class VirtualList {
     this.#root = root;
     this.#follow = follow;
     this.#source = source;
-    this.#spaced = new Spaced(root);
-    this.#anchor = new Anchor(scroller);
+    this.#measureGap();
     new ResizeObserver(() => this.#resized()).observe(scroller);
     addEventListener("beforeprint", () => this.#print(true));
     addEventListener("afterprint", () => this.#print(false));
@@ -69,8 +77,9 @@ export class VirtualList {
   arrange(keys) {
     this.#keys = keys;
     this.#indexOf = new Map(keys.map((key, index) => [key, index]));
-    this.#sizes.arrange(keys, this.#source.guess);
-    this.#anchor.keep((key) => this.#indexOf.has(key));
+    for (const key of this.#measured.keys()) if (!this.#indexOf.has(key)) this.#measured.delete(key);
+    this.#sizes = keys.map((key, index) => this.#measured.get(key) ?? this.#source.guess(index));
+    this.#inView = this.#inView.filter(({ key }) => this.#indexOf.has(key));
     for (const key of this.#elements.keys()) if (!this.#indexOf.has(key)) this.#drop(key);
     this.#span = this.#stillThere();
     this.#lead.drift = 0;
@@ -111,7 +120,7 @@ export class VirtualList {
       if (round > 0 && isSame(span, this.#span)) break;
       this.#lay(span);
       this.#bringBack();
-      if (this.#anchor.first === undefined) this.#hold();
+      if (this.#inView.length === 0) this.#hold();
     }
     this.#hold();
     const { needed, wanted } = this.#aim();
@@ -121,7 +130,7 @@ export class VirtualList {
   /** The items that belong into the document around what is read. */
   #aim() {
     const view = this.#scroller.clientHeight;
-    const place = this.#follow.following ? { index: this.#sizes.count, top: view } : this.#place();
+    const place = this.#follow.following ? { index: this.#sizes.length, top: view } : this.#place();
     const around = (/** @type {typeof NEEDED} */ { views, nodes }) => spanAround(place, view, this.#sizes, { margin: views * view, nodes });
     const [needed, more] = [around(NEEDED), around(WANTED)];
     return { needed, wanted: { from: Math.min(needed.from, more.from), to: Math.max(needed.to, more.to) } };
@@ -129,10 +138,10 @@ export class VirtualList {
 
   /** The reader's place. After a leap into empty space: the item that would be there. */
   #place() {
-    const { first } = this.#anchor;
+    const [first] = this.#inView;
     if (first !== undefined) return { index: this.#indexOf.get(first.key) ?? 0, top: first.top };
     const box = this.#root.getBoundingClientRect();
-    const { index, within } = this.#sizes.at((this.#scroller.getBoundingClientRect().top - box.top) / box.height);
+    const { index, within } = itemAt(this.#sizes, (this.#scroller.getBoundingClientRect().top - box.top) / box.height);
     this.#lead.drift = 0;
     return { index, top: -within };
   }
@@ -145,7 +154,7 @@ export class VirtualList {
     for (const key of [...this.#elements.keys()]) if (!there.has(key)) this.#drop(key);
     const fresh = [...there].filter((key) => !this.#elements.has(key));
     this.#span = span;
-    this.#spaced.lay(this.#parts(runs, main));
+    this.#put(this.#parts(runs, main));
     for (const key of fresh) this.#measure(key);
   }
 
@@ -166,14 +175,41 @@ export class VirtualList {
     return parts;
   }
 
-  /** @param {string} name @param {number} from @param {number} to */
+  /** @param {string} name @param {number} from @param {number} to @returns {Space} */
   #space(name, from, to) {
-    return { name, height: this.#sizes.between(from, to) };
+    return { name, height: total(this.#sizes.slice(from, to), "height") };
   }
 
   #leadSpace() {
     const { from, to, drift } = this.#lead;
-    return { name: "lead", height: Math.max(0, this.#sizes.between(from, to) + drift) };
+    const { name, height } = this.#space("lead", from, to);
+    return { name, height: Math.max(0, height + drift) };
+  }
+
+  /** Puts elements and spaces in order. Elements that stay are not moved, so they keep focus and selection. @param {(HTMLElement | Space)[]} parts */
+  #put(parts) {
+    const nodes = parts.map((one) => (one instanceof HTMLElement ? one : this.#spacer(one)));
+    const staying = new Set(nodes);
+    for (const child of [...this.#root.children]) if (!staying.has(/** @type {HTMLElement} */ (child))) child.remove();
+    for (const [name, spacer] of this.#spacers) if (!staying.has(spacer)) this.#spacers.delete(name);
+    let there = this.#root.firstElementChild;
+    for (const node of nodes) {
+      if (node === there) there = there.nextElementSibling;
+      else this.#root.insertBefore(node, there);
+    }
+  }
+
+  /** @param {Space} space */
+  #spacer(space) {
+    if (!this.#spacers.has(space.name)) this.#spacers.set(space.name, element("div", { class: "space", "aria-hidden": "true" }));
+    this.#resizeSpacer(space);
+    return /** @type {HTMLElement} */ (this.#spacers.get(space.name));
+  }
+
+  /** @param {Space} space */
+  #resizeSpacer({ name, height }) {
+    const spacer = this.#spacers.get(name);
+    if (spacer !== undefined) spacer.style.height = `${Math.max(0, height - this.#gap)}px`;
   }
 
   /** @param {string} key */
@@ -201,9 +237,10 @@ export class VirtualList {
   #measure(key) {
     const [index, element] = [this.#indexOf.get(key), this.#elements.get(key)];
     if (index === undefined || element === undefined) return false;
-    const height = element.getBoundingClientRect().height + this.#spaced.gap;
-    const changed = Math.abs(height - this.#sizes.of(index).height) > 0.5;
-    this.#sizes.measure(index, { height, nodes: element.getElementsByTagName("*").length + 1 });
+    const height = element.getBoundingClientRect().height + this.#gap;
+    const changed = Math.abs(height - this.#sizes[index].height) > 0.5;
+    this.#sizes[index] = { height, nodes: element.getElementsByTagName("*").length + 1 };
+    this.#measured.set(key, this.#sizes[index]);
     return changed;
   }
 
@@ -214,36 +251,48 @@ export class VirtualList {
       if (!this.#follow.atEnd) this.#scroller.scrollTop = this.#scroller.scrollHeight;
       return;
     }
-    const moved = this.#anchor.moved() ?? 0;
+    const moved = this.#moved();
     if (moved === 0) return;
     if (this.#takeUp(moved)) return;
     this.#lead.drift = 0;
-    this.#spaced.resize(this.#leadSpace());
-    this.#scroller.scrollTop += this.#anchor.moved() ?? 0;
+    this.#resizeSpacer(this.#leadSpace());
+    this.#scroller.scrollTop += this.#moved();
     // The view moves by whole pixels.
-    this.#takeUp(this.#anchor.moved() ?? 0);
+    this.#takeUp(this.#moved());
   }
 
   /** Puts a difference into the space above, since moving the view would end a running scroll. @param {number} px */
   #takeUp(px) {
     const { height } = this.#leadSpace();
-    if (this.#lead.from === this.#lead.to || height - px < this.#spaced.gap) return false;
+    if (this.#lead.from === this.#lead.to || height - px < this.#gap) return false;
     this.#lead.drift -= px;
-    this.#spaced.resize(this.#leadSpace());
+    this.#resizeSpacer(this.#leadSpace());
     return true;
   }
 
+  /** Remembers what is in view, and where. */
   #hold() {
-    const shown = [...this.#elements].filter(([key]) => this.#isInSpan(key));
-    shown.sort(([one], [other]) => (this.#indexOf.get(one) ?? 0) - (this.#indexOf.get(other) ?? 0));
-    this.#anchor.hold(shown);
+    const { top, bottom } = this.#scroller.getBoundingClientRect();
+    this.#inView = [];
+    for (const key of this.#keys.slice(this.#span.from, this.#span.to)) {
+      const element = this.#elements.get(key);
+      const box = element?.getBoundingClientRect();
+      if (element === undefined || box === undefined || box.bottom <= top) continue;
+      if (box.top >= bottom) break;
+      this.#inView.push({ key, element, top: box.top - top });
+    }
+    const [first] = this.#inView;
+    const part = first === undefined ? null : partAt(first.element, top);
+    this.#readPart = part && { element: part, top: part.getBoundingClientRect().top - top };
     this.#follow.remember();
   }
 
-  /** @param {string} key */
-  #isInSpan(key) {
-    const index = this.#indexOf.get(key) ?? -1;
-    return index >= this.#span.from && index < this.#span.to;
+  /** How far down what was in view has moved since, in px; 0 if nothing of it is in the document. */
+  #moved() {
+    const marks = this.#readPart === null ? this.#inView : [this.#readPart, ...this.#inView];
+    const mark = marks.find(({ element }) => element.isConnected && element.getClientRects().length > 0);
+    if (mark === undefined) return 0;
+    return mark.element.getBoundingClientRect().top - this.#scroller.getBoundingClientRect().top - mark.top;
   }
 
   /** What stays in the document wherever the view is: the focused item, and a selection that is not too long. */
@@ -253,7 +302,7 @@ export class VirtualList {
     if (selection !== null && !selection.isCollapsed) {
       const ends = [selection.anchorNode, selection.focusNode].map((node) => this.#indexAt(node)).filter((index) => index !== undefined);
       const [from, to] = [Math.min(...ends), Math.max(...ends) + 1];
-      const few = ends.length > 0 && this.#sizes.nodesBetween(from, to) <= SELECTED_NODES;
+      const few = ends.length > 0 && total(this.#sizes.slice(from, to), "nodes") <= SELECTED_NODES;
       if (few) pinned.push(...Array.from({ length: to - from }, (_, offset) => from + offset));
     }
     return pinned.filter((index) => index !== undefined);
@@ -268,9 +317,9 @@ export class VirtualList {
 
   /** The current items in the document around what is read. @returns {Span} */
   #stillThere() {
-    const { first } = this.#anchor;
+    const [first] = this.#inView;
     const known = this.#follow.following || first === undefined ? Math.max(-1, ...this.indices) : (this.#indexOf.get(first.key) ?? -1);
-    if (known === -1) return { from: this.#sizes.count, to: this.#sizes.count };
+    if (known === -1) return { from: this.#sizes.length, to: this.#sizes.length };
     const there = new Set(this.indices);
     const span = { from: known, to: known + 1 };
     while (there.has(span.from - 1)) span.from -= 1;
@@ -288,10 +337,14 @@ export class VirtualList {
   }
 
   #resized() {
-    this.#spaced.measure();
+    this.#measureGap();
     this.#bringBack();
     this.#hold();
     this.#ask();
+  }
+
+  #measureGap() {
+    this.#gap = Number.parseFloat(getComputedStyle(this.#root).rowGap) || 0;
   }
 
   /** @param {boolean} whole */
@@ -315,57 +368,6 @@ function isSame(one, other) {
   return one.from === other.from && one.to === other.to;
 }
 
-/** @typedef {{element: Element, top: number}} Mark  `top`: px below the top of the view */
-
-/** Elements that are not searched for an anchor: code and tables contain no blocks, but maybe thousands of nodes. */
-const WHOLE = "p, pre, table, svg, math, form";
-const DEEPEST = 8;
-
-/** Remembers the positions of what is in view. It tells later how far changes have moved it. */
-class Anchor {
-  #scroller;
-  /** @type {(Mark & {key: string})[]} The items in view, from the top. */ #items = [];
-  /** @type {Mark | null} The part of the first item at the top of the view: what is read in a long item. */ #part = null;
-
-  /** @param {HTMLElement} scroller */
-  constructor(scroller) {
-    this.#scroller = scroller;
-  }
-
-  /** The first item in view; undefined if there is none. @returns {{key: string, top: number} | undefined} */
-  get first() {
-    return this.#items[0];
-  }
-
-  /** Takes what is in view. @param {Iterable<[string, Element]>} elements  items in order, with their keys */
-  hold(elements) {
-    const { top, bottom } = this.#scroller.getBoundingClientRect();
-    this.#items = [];
-    for (const [key, element] of elements) {
-      const box = element.getBoundingClientRect();
-      if (box.bottom <= top) continue;
-      if (box.top >= bottom) break;
-      this.#items.push({ key, element, top: box.top - top });
-    }
-    const [first] = this.#items;
-    const part = first === undefined ? null : partAt(first.element, top);
-    this.#part = part && { element: part, top: part.getBoundingClientRect().top - top };
-  }
-
-  /** Forgets items that are gone. @param {(key: string) => boolean} isThere */
-  keep(isThere) {
-    this.#items = this.#items.filter(({ key }) => isThere(key));
-  }
-
-  /** How far down things have moved since, in px; null if none of them is in the document. */
-  moved() {
-    const marks = this.#part === null ? this.#items : [this.#part, ...this.#items];
-    const mark = marks.find(({ element }) => element.isConnected && element.getClientRects().length > 0);
-    if (mark === undefined) return null;
-    return mark.element.getBoundingClientRect().top - this.#scroller.getBoundingClientRect().top - mark.top;
-  }
-}
-
 /**
  * The block of an element at the top of the view: it is cut by the top, or begins right below it.
  * @param {Element} element
@@ -381,123 +383,24 @@ function partAt(element, top) {
   return part;
 }
 
-/** @typedef {{name: string, height: number}} Space  `height`: in px, with one gap; `name`: the same as long as the space exists */
-
-/** Lays out elements in order, with empty space for missing ones. Elements that stay are not moved, so they keep focus and selection. */
-class Spaced {
-  #root;
-  /** @type {Map<string, HTMLElement>} */ #spacers = new Map();
-  /** The px between two elements. */
-  gap = 0;
-
-  /** @param {HTMLElement} root */
-  constructor(root) {
-    this.#root = root;
-    this.measure();
-  }
-
-  /** Call when the layout may have changed. */
-  measure() {
-    this.gap = Number.parseFloat(getComputedStyle(this.#root).rowGap) || 0;
-  }
-
-  /** @param {(HTMLElement | Space)[]} parts */
-  lay(parts) {
-    const nodes = parts.map((one) => (one instanceof HTMLElement ? one : this.#spacer(one)));
-    const staying = new Set(nodes);
-    for (const child of [...this.#root.children]) if (!staying.has(/** @type {HTMLElement} */ (child))) child.remove();
-    for (const [name, spacer] of this.#spacers) if (!staying.has(spacer)) this.#spacers.delete(name);
-    let there = this.#root.firstElementChild;
-    for (const node of nodes) {
-      if (node === there) there = there.nextElementSibling;
-      else this.#root.insertBefore(node, there);
-    }
-  }
-
-  /** Changes the height of a space. @param {Space} space */
-  resize({ name, height }) {
-    const spacer = this.#spacers.get(name);
-    if (spacer !== undefined) spacer.style.height = `${Math.max(0, height - this.gap)}px`;
-  }
-
-  /** @param {Space} space */
-  #spacer(space) {
-    let spacer = this.#spacers.get(space.name);
-    if (spacer === undefined) {
-      spacer = element("div", { class: "space", "aria-hidden": "true" });
-      this.#spacers.set(space.name, spacer);
-    }
-    this.resize(space);
-    return spacer;
-  }
+/** @param {Size[]} sizes @param {"height" | "nodes"} what */
+function total(sizes, what) {
+  return sizes.reduce((sum, size) => sum + size[what], 0);
 }
 
-/** @typedef {{height: number, nodes: number}} Size  `height`: in px, with the gap below; `nodes`: in the document */
-
-/** The sizes of a list's items: measured if they were in the document, else guessed. */
-class Sizes {
-  /** @type {Map<string, Size>} */ #measured = new Map();
-  /** @type {string[]} */ #keys = [];
-  /** @type {Size[]} */ #sizes = [];
-
-  get count() {
-    return this.#sizes.length;
+/**
+ * The item at a share of the whole height.
+ * @param {Size[]} sizes
+ * @param {number} share  from 0 to 1
+ * @returns {{index: number, within: number}} `within`: px below the beginning of the item
+ */
+function itemAt(sizes, share) {
+  let within = Math.min(Math.max(share, 0), 1) * total(sizes, "height");
+  for (const [index, { height }] of sizes.entries()) {
+    if (within < height) return { index, within };
+    within -= height;
   }
-
-  /**
-   * Takes the current items. Sizes of others are forgotten.
-   * @param {string[]} keys
-   * @param {(index: number) => Size} guess
-   */
-  arrange(keys, guess) {
-    /** @type {Map<string, Size>} */ const measured = new Map();
-    this.#keys = keys;
-    this.#sizes = keys.map((key, index) => {
-      const size = this.#measured.get(key);
-      if (size !== undefined) measured.set(key, size);
-      return size ?? guess(index);
-    });
-    this.#measured = measured;
-  }
-
-  /** @param {number} index @param {Size} size */
-  measure(index, size) {
-    this.#sizes[index] = size;
-    this.#measured.set(this.#keys[index], size);
-  }
-
-  /** @param {number} index */
-  of(index) {
-    return this.#sizes[index];
-  }
-
-  /** The height of the items from `from` to before `to`, in px. @param {number} from @param {number} to */
-  between(from, to) {
-    let height = 0;
-    for (let index = from; index < to; index += 1) height += this.#sizes[index].height;
-    return height;
-  }
-
-  /** The number of nodes of the items from `from` to before `to`. @param {number} from @param {number} to */
-  nodesBetween(from, to) {
-    let nodes = 0;
-    for (let index = from; index < to; index += 1) nodes += this.#sizes[index].nodes;
-    return nodes;
-  }
-
-  /**
-   * The item at a share of the whole height.
-   * @param {number} share  from 0 to 1
-   * @returns {{index: number, within: number}} `within`: px below the beginning of the item
-   */
-  at(share) {
-    let within = Math.min(Math.max(share, 0), 1) * this.between(0, this.count);
-    for (const [index, { height }] of this.#sizes.entries()) {
-      if (within < height) return { index, within };
-      within -= height;
-    }
-    return { index: Math.max(0, this.count - 1), within: 0 };
-  }
+  return { index: Math.max(0, sizes.length - 1), within: 0 };
 }
 
 /** Decides which items of a long list are in the document. Pure: sizes and a place in, spans out. */
@@ -512,7 +415,7 @@ class Sizes {
  * The items that cover the view around a place, and the wanted ones above and below it, the nearest first.
  * @param {Place} place
  * @param {number} view      the height of the view, in px
- * @param {Sizes} sizes
+ * @param {Size[]} sizes
  * @param {{margin: number, nodes: number}} wanted  `margin`: px on each side of the view; `nodes`: from this number on no item is added
  * @returns {Span}
  */
@@ -520,11 +423,11 @@ function spanAround({ index, top }, view, sizes, { margin, nodes }) {
   const span = { from: index, to: index };
   let [above, below, held] = [-top, top - view, 0];
   for (;;) {
-    const [up, down] = [span.from > 0 ? above : Infinity, span.to < sizes.count ? below : Infinity];
+    const [up, down] = [span.from > 0 ? above : Infinity, span.to < sizes.length ? below : Infinity];
     const least = Math.min(up, down);
     if (least === Infinity || least >= margin || (least > 0 && held >= nodes)) return span;
     const next = up < down ? span.from - 1 : span.to;
-    const size = sizes.of(next);
+    const size = sizes[next];
     held += size.nodes;
     if (up < down) [span.from, above] = [next, above + size.height];
     else [span.to, below] = [next + 1, below + size.height];

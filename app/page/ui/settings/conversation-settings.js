@@ -16,6 +16,8 @@ import { notifications } from "./notifications.js";
 
 /** Choices are short, so those of many conversations are kept. */
 const BOUNDS = { most: 5_000, units: 1_000_000 };
+/** Which of them are numbers. */
+const NUMBERS = new Set(["temperature", "maxTokens", "pace"]);
 
 /** The settings of the shown conversation, the model that follows from them, and the dialog for them and for the look of the page. */
 export class ConversationSettings {
@@ -23,12 +25,14 @@ export class ConversationSettings {
   #parts;
   #label = part("model", HTMLElement);
   #dialog = part("settings", HTMLDialogElement);
-  #model = part("setting-model", HTMLSelectElement);
-  #system = part("setting-system", HTMLTextAreaElement);
-  #temperature = part("setting-temperature", HTMLInputElement);
-  #tokens = part("setting-tokens", HTMLInputElement);
-  #reasoning = part("setting-reasoning", HTMLSelectElement);
-  #pace = part("setting-pace", HTMLSelectElement);
+  #controls = {
+    model: part("setting-model", HTMLSelectElement),
+    system: part("setting-system", HTMLTextAreaElement),
+    temperature: part("setting-temperature", HTMLInputElement),
+    maxTokens: part("setting-tokens", HTMLInputElement),
+    reasoning: part("setting-reasoning", HTMLSelectElement),
+    pace: part("setting-pace", HTMLSelectElement),
+  };
   #theme = part("setting-theme", HTMLSelectElement);
   #language = part("setting-language", HTMLSelectElement);
   #notify = part("setting-notify", HTMLInputElement);
@@ -46,7 +50,7 @@ export class ConversationSettings {
     this.#choices = new Kept("midstream.conversation-settings", parts.places, BOUNDS);
     for (const [tag, name] of Object.entries(LANGUAGES)) this.#language.append(element("option", { value: tag, text: name, lang: tag }));
     part("settings-form", HTMLFormElement).addEventListener("submit", (event) => this.#submit(event));
-    this.#model.addEventListener("change", () => this.#fitToModel());
+    this.#controls.model.addEventListener("change", () => this.#fitToModel());
     this.#notify.addEventListener("change", async () => {
       // At once, since the browser may ask the user.
       if (this.#notify.checked) this.#notify.checked = await notifications.enable();
@@ -115,26 +119,21 @@ export class ConversationSettings {
   #fill(choice) {
     const models = (this.#parts.client.ready?.models ?? []).filter(({ features }) => !(features?.includes("translate") ?? false));
     const unchanged = element("option", { value: "", text: t("Default model") });
-    this.#model.replaceChildren(unchanged, ...models.map(({ name }) => element("option", { value: name, text: name })));
-    this.#model.value = choice.model ?? "";
-    rowOf(this.#model).hidden = models.length < 2;
-    this.#system.value = choice.system ?? "";
-    this.#temperature.value = written(choice.temperature);
-    this.#tokens.value = written(choice.maxTokens);
-    this.#pace.value = written(choice.pace);
+    this.#controls.model.replaceChildren(unchanged, ...models.map(({ name }) => element("option", { value: name, text: name })));
+    rowOf(this.#controls.model).hidden = models.length < 2;
+    for (const [name, control] of Object.entries(this.#controls)) control.value = String(choice[/** @type {keyof Choice} */ (name)] ?? "");
     this.#fitToModel();
-    this.#reasoning.value = choice.reasoning ?? "";
   }
 
   /** Shows the settings that the chosen model supports. */
   #fitToModel() {
     const { ready } = this.#parts.client;
-    const named = this.#model.value || (this.#parts.current().model ?? ready?.model);
+    const { model: chosen, temperature, maxTokens, reasoning } = this.#controls;
+    const named = chosen.value || (this.#parts.current().model ?? ready?.model);
     const model = ready?.models?.find(({ name }) => name === named);
-    const unsupported = new Set(model?.unsupported ?? []);
-    this.#temperature.disabled = unsupported.has("temperature");
-    this.#tokens.max = written(model?.context_tokens ?? ready?.limits.max_new_tokens ?? undefined);
-    rowOf(this.#reasoning).hidden = !(model?.features?.includes("reasoning") ?? false);
+    temperature.disabled = model?.unsupported?.includes("temperature") ?? false;
+    maxTokens.max = String(model?.context_tokens ?? ready?.limits.max_new_tokens ?? "");
+    rowOf(reasoning).hidden = !(model?.features?.includes("reasoning") ?? false);
   }
 
   /** @param {Event} event */
@@ -154,44 +153,19 @@ export class ConversationSettings {
   /** @returns {Choice} */
   #filledIn() {
     const before = this.#choice;
-    const system = this.#system.value.trim();
-    return {
-      ...valueIn("model", this.#model, before.model),
+    /** @type {Record<string, string | number>} */ const choice = {};
+    for (const [name, control] of Object.entries(this.#controls)) {
+      // One that is not offered now, as before the first connection, keeps its old value.
+      const value = rowOf(control).hidden ? before[/** @type {keyof Choice} */ (name)] : control.value.trim();
       // A system prompt stays with the conversation until an empty one removes it.
-      ...(system === "" && before.system === undefined ? {} : { system }),
-      ...numberIn("temperature", this.#temperature),
-      ...numberIn("maxTokens", this.#tokens),
-      ...(this.#pace.value === "" ? {} : { pace: Number(this.#pace.value) }),
-      ...valueIn("reasoning", this.#reasoning, before.reasoning),
-    };
+      const empty = value === "" && (name !== "system" || before.system === undefined);
+      if (value !== undefined && !empty && !control.disabled) choice[name] = NUMBERS.has(name) ? Number(value) : value;
+    }
+    return choice;
   }
 }
 
 /** The panel's row of a control. @param {HTMLElement} control */
 function rowOf(control) {
   return /** @type {HTMLElement} */ (control.closest(".setting"));
-}
-
-/**
- * A control's value. One that is not offered now, as before the first connection, keeps its old value.
- * @param {string} name
- * @param {HTMLSelectElement} control
- * @param {string | undefined} before
- */
-function valueIn(name, control, before) {
-  const value = rowOf(control).hidden ? before : control.value;
-  return value ? { [name]: value } : {};
-}
-
-/** @param {number | undefined} value */
-function written(value) {
-  return value === undefined ? "" : String(value);
-}
-
-/**
- * @param {string} name
- * @param {HTMLInputElement} field
- */
-function numberIn(name, field) {
-  return field.value === "" || field.disabled ? {} : { [name]: field.valueAsNumber };
 }

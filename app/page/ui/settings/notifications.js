@@ -12,7 +12,7 @@ class Notifications {
   install(storage) {
     this.#storage = storage;
     this.#chosen = storage?.getItem(KEY) === ON;
-    workers()?.addEventListener("message", ({ data }) => turnTo(data.address));
+    navigator.serviceWorker?.addEventListener("message", ({ data }) => turnTo(data.address));
     if (this.enabled) this.#worker = registered();
   }
 
@@ -55,15 +55,13 @@ class Notifications {
 
 export const notifications = new Notifications();
 
-/** The browser's workers; undefined over an insecure connection, or if the user's settings forbid them. @returns {ServiceWorkerContainer | undefined} */
-function workers() {
-  return navigator.serviceWorker;
-}
-
-/** The registered worker; null if the browser refuses it, and the page shows notifications itself. */
+/**
+ * The registered worker; null if the browser refuses it, and the page shows notifications itself. It has no workers over an
+ * insecure connection, or if the user's settings forbid them.
+ */
 async function registered() {
   try {
-    return (await workers()?.register(WORKER)) ?? null;
+    return (await navigator.serviceWorker?.register(WORKER)) ?? null;
   } catch (error) {
     // A private window, settings, or a failed network.
     if (error instanceof DOMException || error instanceof TypeError) return null;

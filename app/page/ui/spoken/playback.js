@@ -12,6 +12,9 @@ const DUCKED_S = 3;
 const LOOK_MS = 40;
 /** How often the server is told how much was played, besides where each word ends: a cut keeps what was told. */
 const REPORT_MS = 100;
+/** Browsers without the CSS Custom Highlight API mark no words. */
+const HIGHLIGHTS = globalThis.CSS?.highlights;
+const NAME = "spoken-word";
 
 /** @typedef {{at: number, fromMs: number, ms: number}} Piece  `at`: its beginning, by the audio clock */
 
@@ -21,7 +24,7 @@ const REPORT_MS = 100;
  */
 export class Playback {
   #parts;
-  #marked = new MarkedWord();
+  /** The beginning of the word that is marked on the page; -1 if none is. */ #marked = -1;
   /** @type {import("../../client/frames.js").Mark[]} */ #marks = [];
   #reportedMs = 0;
   #fromMs = 0;
@@ -78,14 +81,14 @@ export class Playback {
 
   silence() {
     this.#stop();
-    this.#marked.clear();
+    this.#unmark();
     this.#marks = [];
   }
 
   close() {
     this.#stop();
     void this.#context.close();
-    this.#marked.clear();
+    this.#unmark();
   }
 
   /** Tells the server how much was played. */
@@ -103,7 +106,27 @@ export class Playback {
     if (turnId === null) return;
     if (playedMs - this.#reportedMs >= REPORT_MS || this.#isOver || (this.#ended()?.end_ms ?? 0) > this.#reportedMs) this.report();
     const { prose, text } = this.#parts.shown(turnId);
-    this.#marked.show(prose, text, this.#marks.findLast(({ start_ms: startMs }) => startMs <= playedMs));
+    this.#markWord(prose, text, this.#marks.findLast(({ start_ms: startMs }) => startMs <= playedMs));
+  }
+
+  /**
+   * Marks the word that is being spoken. It makes no element, so the view of the text does not notice.
+   * @param {HTMLElement | null} prose  the element with the reply; null if it is not on the screen
+   * @param {string} text               of the reply
+   * @param {import("../../client/frames.js").Mark | undefined} mark
+   */
+  #markWord(prose, text, mark) {
+    if (mark === undefined || prose === null) return this.#unmark();
+    if (HIGHLIGHTS === undefined || mark.off === this.#marked) return;
+    const range = rangeOf(prose, text, mark);
+    if (range === null) return this.#unmark();
+    this.#marked = mark.off;
+    HIGHLIGHTS.set(NAME, new Highlight(range));
+  }
+
+  #unmark() {
+    this.#marked = -1;
+    HIGHLIGHTS?.delete(NAME);
   }
 
   /** Code points of the reply that were heard, from its marks; a reply that is resumed has none of what was heard before. */
@@ -196,36 +219,6 @@ export class Playback {
       this.#onPlayed();
       this.#lookAgain(turnId);
     }, LOOK_MS);
-  }
-}
-
-const NAME = "spoken-word";
-
-/**
- * Marks the word of a reply that is being spoken. It makes no element, so the view of the text does not notice. Browsers
- * without the CSS Custom Highlight API mark nothing.
- */
-class MarkedWord {
-  #possible = globalThis.CSS?.highlights !== undefined;
-  #shown = -1;
-
-  /**
-   * @param {HTMLElement | null} prose  the element with the reply; null if it is not on the screen
-   * @param {string} text               of the reply
-   * @param {import("../../client/frames.js").Mark | undefined} mark
-   */
-  show(prose, text, mark) {
-    if (!this.#possible || mark === undefined || prose === null) return this.clear();
-    if (mark.off === this.#shown) return;
-    const range = rangeOf(prose, text, mark);
-    if (range === null) return this.clear();
-    this.#shown = mark.off;
-    CSS.highlights.set(NAME, new Highlight(range));
-  }
-
-  clear() {
-    this.#shown = -1;
-    if (this.#possible) CSS.highlights.delete(NAME);
   }
 }
 

@@ -10,20 +10,40 @@ const HEARD_RATE = 16_000;
 const TAIL_PIECES = 10;
 /** Seconds that a reply waits for a page that is reloaded. */
 const GRACE_S = 20;
+/** Words for the state of the conversation. */
+const STATES = Object.freeze({
+  starting: t("Starting the microphone"),
+  listening: t("Listening"),
+  waiting: t("Hold the button while you speak"),
+  hearing: t("You are being heard"),
+  understanding: t("One moment"),
+  replying: t("Replying. Speak to interrupt"),
+  replyingAlone: t("Replying"),
+  away: t("Waiting for the connection"),
+  nothing: t("Nothing was understood. Say it again"),
+});
+
+/** Ways to talk, as stored. */
+const Way = Object.freeze({ FREE: "free", HOLD: "hold" });
 
 /**
  * One spoken conversation, from one press of the button to the next. It sends the microphone's sound, plays the replies, and
- * tells the server how much was played.
+ * tells the server how much was played. Its bar over the box has the microphone's level, the state, the words as they are
+ * heard, and the way to talk.
  */
 export class Voice {
   #parts;
-  #bar;
+  #level = element("span");
+  #state = element("p", { class: "voice-state", role: "status" });
+  #heard = element("p", { class: "voice-heard", dir: "auto" });
+  #way = element("select", { "aria-label": t("Way of talking"), onchange: () => void this.#restart() });
+  #button = element("button", { class: "hold", type: "button", "aria-pressed": "false", text: t("Hold to talk") });
+  #bar = element("section", { class: "voice", "aria-label": t("Voice chat") });
   #playback;
   /** @type {Microphone | null} */ #microphone = null;
   /** The microphone's stream; 0 while the server does not listen. */ #stream = 0;
   #seq = 0;
   /** Whether the server is being asked to listen. */ #requesting = false;
-  #way;
   /** Whether what is being said began over a reply. */ #over = false;
   /** Pieces that may still be sent while the button is held, or after that. */ #left = 0;
   #listeners = new AbortController();
@@ -40,10 +60,26 @@ export class Voice {
    */
   constructor(parts) {
     this.#parts = parts;
-    this.#way = parts.way;
     this.#playback = new Playback(parts);
-    this.#bar = new VoiceBar({ way: parts.way, onWay: (way) => void this.#turnTo(way), onHold: (held) => this.#hold(held) });
-    this.#bar.showState("starting");
+    this.#way.append(element("option", { value: Way.FREE, text: t("Hands-free") }), element("option", { value: Way.HOLD, text: t("Hold to talk") }));
+    this.#way.value = parts.way;
+    this.#button.hidden = !this.#holds;
+    this.#button.addEventListener("pointerdown", (event) => {
+      this.#button.setPointerCapture(event.pointerId);
+      this.#hold(true);
+    });
+    for (const type of ["pointerup", "pointercancel", "blur"]) this.#button.addEventListener(type, () => this.#hold(false));
+    this.#button.addEventListener("contextmenu", (event) => event.preventDefault()); // a long press must not open a menu
+    for (const type of /** @type {const} */ (["keydown", "keyup"])) this.#button.addEventListener(type, (event) => this.#onKey(event));
+    const meter = element("span", { class: "voice-level", "aria-hidden": "true" }, this.#level);
+    this.#bar.append(meter, this.#state, this.#heard, this.#way, this.#button);
+    part("composer", HTMLFormElement).before(this.#bar);
+    this.#showState("starting");
+  }
+
+  /** Whether the user holds the button while speaking. */
+  get #holds() {
+    return this.#way.value === Way.HOLD;
   }
 
   get conversationId() {
@@ -73,7 +109,7 @@ export class Voice {
       return this.#fail(error);
     }
     await this.#begin();
-    if (this.#way === Way.HOLD) this.#bar.focus();
+    if (this.#holds) this.#button.focus();
   }
 
   /** Ends the conversation. A reply that is being spoken is cut at what was heard. */
@@ -103,24 +139,23 @@ export class Voice {
 
   async #begin() {
     if (this.#microphone === null || this.#requesting) return;
-    if (this.#parts.client.connection.state !== "connected") return this.#bar.showState("away");
-    const way = this.#way;
+    if (this.#parts.client.connection.state !== "connected") return this.#showState("away");
+    const way = this.#way.value;
     this.#requesting = true;
     try {
-      await this.#listen(way);
+      await this.#listen();
     } catch (error) {
       if (!(error instanceof ChatError)) throw error;
       if (!error.lost) this.#fail(error);
     } finally {
       this.#requesting = false;
     }
-    if (this.#way !== way) await this.#turnTo(this.#way);
+    if (this.#way.value !== way) await this.#restart();
   }
 
-  /** @param {string} way */
-  async #listen(way) {
+  async #listen() {
     const { conversationId, model } = this.#parts;
-    const type = /** @type {"none" | "vad"} */ (way === Way.HOLD ? "none" : "vad");
+    const type = /** @type {"none" | "vad"} */ (this.#holds ? "none" : "vad");
     const request = { conversationId, input: { rate: this.#microphone?.rate }, turn_detection: { type }, grace_s: GRACE_S, model };
     const { stream } = await this.#ask({ ...request, output: { rate: RATE } });
     if (this.#listeners.signal.aborted) return;
@@ -138,46 +173,48 @@ export class Voice {
     }
   }
 
-  /** @param {string} way */
-  async #turnTo(way) {
-    this.#way = way;
-    this.#parts.onWay(way);
+  /** Takes the way to talk that the user chose. */
+  async #restart() {
+    this.#button.hidden = !this.#holds;
+    this.#parts.onWay(this.#way.value);
     this.#left = 0;
     if (this.#stream === 0) return;
     this.#stream = 0;
     this.#silence();
     await this.#parts.client.stopAudio(this.conversationId).catch(lostIsWell);
     await this.#begin();
-    this.#bar.focus();
+    if (this.#holds) this.#button.focus();
   }
 
   /** @param {boolean} held */
   #hold(held) {
+    if ((this.#button.getAttribute("aria-pressed") === "true") === held) return;
+    this.#button.setAttribute("aria-pressed", String(held));
     if (!held) {
       this.#left = this.#stream === 0 ? 0 : TAIL_PIECES;
       return;
     }
     if (this.#stream === 0) return;
     this.#left = Infinity;
-    this.#bar.hear("", false);
-    this.#bar.showState("hearing");
+    this.#showHeard("", false);
+    this.#showState("hearing");
     if (this.#playback.turnId === null) return;
     this.#parts.client.cancel({ conversationId: this.conversationId, ...this.#cut() }).catch(lostIsWell);
-    this.#bar.showState("hearing");
+    this.#showState("hearing");
   }
 
   /** @param {Int16Array} samples @param {number} level */
   #hear(samples, level) {
-    this.#bar.level(level);
+    this.#level.style.transform = `scaleX(${level.toFixed(2)})`;
     if (this.#stream === 0) return;
-    if (this.#way === Way.HOLD && this.#left <= 0) return;
+    if (this.#holds && this.#left <= 0) return;
     this.#seq += 1;
     this.#parts.client.sendAudio({ stream: this.#stream, seq: this.#seq, samples });
-    if (this.#way !== Way.HOLD) return;
+    if (!this.#holds) return;
     this.#left -= 1;
     if (this.#left > 0) return;
     this.#parts.client.commitAudio(this.conversationId);
-    this.#bar.showState("understanding");
+    this.#showState("understanding");
   }
 
   /** @param {import("../../client/frames.js").AudioReply | import("../../client/frames.js").AudioStopped | import("../../client/frames.js").Speech | import("../../client/frames.js").Transcript | import("../../client/frames.js").Marks} frame */
@@ -186,18 +223,18 @@ export class Voice {
     switch (frame.type) {
       case "audio.reply":
         this.#playback.begin(frame);
-        return this.#bar.showState(this.#way === Way.FREE ? "replying" : "replyingAlone");
+        return this.#showState(this.#holds ? "replyingAlone" : "replying");
       case "marks":
         return this.#playback.mark(frame);
       case "speech":
         this.#playback.duck(frame.state === "started");
         if (frame.state === "started") {
           this.#over = this.#playback.turnId !== null;
-          this.#bar.hear("", false);
+          this.#showHeard("", false);
         }
-        return this.#bar.showState(frame.state === "started" ? "hearing" : "understanding");
+        return this.#showState(frame.state === "started" ? "hearing" : "understanding");
       case "transcript":
-        this.#bar.hear(frame.text, frame.final);
+        this.#showHeard(frame.text, frame.final);
         if (frame.final && (frame.text === "" || this.#playback.turnId !== null)) this.#rest(this.#over ? undefined : "nothing");
         return;
       case "audio.stopped":
@@ -220,15 +257,34 @@ export class Voice {
   /** @param {"nothing"} [why] */
   #rest(why) {
     if (this.#stream === 0) return;
-    if (this.#playback.turnId !== null) return this.#bar.showState(this.#way === Way.FREE ? "replying" : "replyingAlone");
-    this.#bar.showState(why ?? (this.#way === Way.FREE ? "listening" : "waiting"));
+    if (this.#playback.turnId !== null) return this.#showState(this.#holds ? "replyingAlone" : "replying");
+    this.#showState(why ?? (this.#holds ? "waiting" : "listening"));
+  }
+
+  /** @param {keyof typeof STATES} state */
+  #showState(state) {
+    this.#bar.dataset.state = state;
+    if (this.#state.textContent !== STATES[state]) this.#state.textContent = STATES[state];
+  }
+
+  /** Shows the words so far, and whether they are final. @param {string} text @param {boolean} final */
+  #showHeard(text, final) {
+    this.#heard.textContent = text;
+    this.#heard.classList.toggle("final", final);
+  }
+
+  /** @param {KeyboardEvent} event */
+  #onKey(event) {
+    if (event.key !== " " && event.key !== "Enter") return;
+    event.preventDefault();
+    if (!event.repeat) this.#hold(event.type === "keydown");
   }
 
   #onConnection() {
     if (this.#parts.client.connection.state === "connected") return;
     this.#stream = this.#left = 0;
     this.#playback.silence();
-    this.#bar.showState("away");
+    this.#showState("away");
   }
 
   /** @param {unknown} why */
@@ -250,98 +306,4 @@ export class Voice {
 /** Ignores that a request failed, as on a lost connection: then the server ends by itself what was asked. @param {unknown} error */
 function lostIsWell(error) {
   if (!(error instanceof ChatError)) throw error;
-}
-
-/** Words for the state of the conversation. */
-const STATES = Object.freeze({
-  starting: t("Starting the microphone"),
-  listening: t("Listening"),
-  waiting: t("Hold the button while you speak"),
-  hearing: t("You are being heard"),
-  understanding: t("One moment"),
-  replying: t("Replying. Speak to interrupt"),
-  replyingAlone: t("Replying"),
-  away: t("Waiting for the connection"),
-  nothing: t("Nothing was understood. Say it again"),
-});
-
-/** Ways to talk, as stored. */
-const Way = Object.freeze({ FREE: "free", HOLD: "hold" });
-
-/** The bar over the box: the microphone's level, the state, the words as they are heard, and the way to talk. */
-class VoiceBar {
-  #level = element("span", {});
-  #state = element("p", { class: "voice-state", role: "status" });
-  #heard = element("p", { class: "voice-heard", dir: "auto" });
-  #way = element("select", { "aria-label": t("Way of talking") });
-  #hold = element("button", { class: "hold", type: "button", "aria-pressed": "false", text: t("Hold to talk") });
-  #actions;
-
-  /**
-   * @param {object} actions
-   * @param {string} actions.way
-   * @param {(way: string) => void} actions.onWay
-   * @param {(held: boolean) => void} actions.onHold
-   */
-  constructor(actions) {
-    this.#actions = actions;
-    this.#way.append(element("option", { value: Way.FREE, text: t("Hands-free") }), element("option", { value: Way.HOLD, text: t("Hold to talk") }));
-    this.#way.value = actions.way;
-    this.#way.addEventListener("change", () => {
-      this.#hold.hidden = this.#way.value !== Way.HOLD;
-      actions.onWay(this.#way.value);
-    });
-    const meter = element("span", { class: "voice-level", "aria-hidden": "true" }, this.#level);
-    this.root = element("section", { class: "voice", "aria-label": t("Voice chat") }, meter, this.#state, this.#heard, this.#way, this.#hold);
-    this.#hold.addEventListener("pointerdown", (event) => {
-      this.#hold.setPointerCapture(event.pointerId);
-      this.#setHeld(true);
-    });
-    for (const type of ["pointerup", "pointercancel", "blur"]) this.#hold.addEventListener(type, () => this.#setHeld(false));
-    this.#hold.addEventListener("contextmenu", (event) => event.preventDefault()); // a long press must not open a menu
-    this.#hold.addEventListener("keydown", (event) => this.#onKey(event, true));
-    this.#hold.addEventListener("keyup", (event) => this.#onKey(event, false));
-    this.#hold.hidden = actions.way !== Way.HOLD;
-    part("composer", HTMLFormElement).before(this.root);
-  }
-
-  /** @param {keyof typeof STATES} state */
-  showState(state) {
-    this.root.dataset.state = state;
-    if (this.#state.textContent !== STATES[state]) this.#state.textContent = STATES[state];
-  }
-
-  /** Shows the words so far, and whether they are final. @param {string} text @param {boolean} final */
-  hear(text, final) {
-    this.#heard.textContent = text;
-    this.#heard.classList.toggle("final", final);
-  }
-
-  /** @param {number} level  0 to 1 */
-  level(level) {
-    this.#level.style.transform = `scaleX(${level.toFixed(2)})`;
-  }
-
-  remove() {
-    this.root.remove();
-  }
-
-  /** Focuses the button to hold, if there is one. */
-  focus() {
-    if (!this.#hold.hidden) this.#hold.focus();
-  }
-
-  /** @param {KeyboardEvent} event @param {boolean} down */
-  #onKey(event, down) {
-    if (event.key !== " " && event.key !== "Enter") return;
-    event.preventDefault();
-    if (!event.repeat) this.#setHeld(down);
-  }
-
-  /** @param {boolean} held */
-  #setHeld(held) {
-    if ((this.#hold.getAttribute("aria-pressed") === "true") === held) return;
-    this.#hold.setAttribute("aria-pressed", String(held));
-    this.#actions.onHold(held);
-  }
 }

@@ -57,54 +57,8 @@ export function arrange(messages, replies) {
   return items;
 }
 
-/**
- * The items of one transcript. They are arranged again only if something moved. While a reply grows, only its own item is
- * made again, however long the conversation is.
- */
-export class Arrangement {
-  /** @type {Item[]} */ #items = [];
-  /** @type {Message[] | null} The arranged messages. */ #messages = null;
-  /** @type {Map<Reply, string>} The state of each reply then. */ #stood = new Map();
-  /** @type {Map<Reply, {index: number, message: Message | undefined}>} The places of open replies. */ #open = new Map();
-
-  /**
-   * @param {Message[]} messages  another array if one of them has changed
-   * @param {Set<Reply>} replies
-   * @returns {Item[]} another array if an item came, went or moved; else the same one, with new items for open replies
-   */
-  of(messages, replies) {
-    if (this.#moved(messages, replies)) this.#arrange(messages, replies);
-    else for (const [reply, { index, message }] of this.#open) this.#items[index] = message === undefined ? liveAnswer(reply) : kept(message, reply);
-    return this.#items;
-  }
-
-  /** @param {Message[]} messages @param {Set<Reply>} replies */
-  #moved(messages, replies) {
-    if (messages !== this.#messages || replies.size !== this.#stood.size) return true;
-    for (const reply of replies) if (this.#stood.get(reply) !== standing(reply)) return true;
-    // A reply that is shown in another's item can't be made again alone.
-    return [...this.#open.values()].some(({ index }) => index === -1);
-  }
-
-  /** @param {Message[]} messages @param {Set<Reply>} replies */
-  #arrange(messages, replies) {
-    this.#items = arrange(messages, [...replies]);
-    this.#messages = messages;
-    this.#stood = new Map([...replies].map((reply) => [reply, standing(reply)]));
-    const open = [...replies].filter((reply) => reply.open);
-    this.#open = new Map(open.map((reply) => [reply, this.#placeOf(reply, messages)]));
-  }
-
-  /** @param {Reply} reply @param {Message[]} messages */
-  #placeOf(reply, messages) {
-    const key = answerKey(reply);
-    const isIts = (/** @type {Message} */ { role, turn_id: turn }) => role === "assistant" && turn === reply.turnId;
-    return { index: this.#items.findLastIndex((item) => item.key === key), message: messages.findLast(isIts) };
-  }
-}
-
 /** What decides whether a reply has items, and where they are. @param {Reply} reply */
-function standing({ state, turnId, messageId, parentId, follows, continues, branches, replaces, done }) {
+export function standing({ state, turnId, messageId, parentId, follows, continues, branches, replaces, done }) {
   return [state, turnId, messageId, parentId, follows, continues, branches, replaces, done?.message_id].join(" ");
 }
 
@@ -116,7 +70,7 @@ function sourcesOf(messages) {
 }
 
 /** The key of the item that shows a reply's text. @param {Reply} reply */
-function answerKey(reply) {
+export function answerKey(reply) {
   return `assistant:${keyOf(reply)}`;
 }
 
@@ -201,7 +155,7 @@ const keptCalls = new WeakMap();
 const keptItems = new WeakMap();
 
 /** @param {Message} message @param {Reply | null} reply @param {Message} [source]  what it translates @returns {Item} */
-function kept(message, reply, source) {
+export function kept(message, reply, source) {
   if (reply !== null) return made(message, reply, source);
   let item = keptItems.get(message);
   // Frozen, since all arrangements to come share it.
@@ -268,7 +222,7 @@ function liveQuestion(reply) {
 }
 
 /** @param {Reply} reply @returns {Item} */
-function liveAnswer(reply) {
+export function liveAnswer(reply) {
   const status = liveStatus(reply);
   const messageId = reply.done?.message_id ?? null;
   const usage = reply.done?.usage ?? null;

@@ -1,5 +1,5 @@
 import { ReplyState } from "../../client/reply.js";
-import { Arrangement } from "./arrangement.js";
+import { answerKey, arrange, kept, liveAnswer, standing } from "./arrangement.js";
 import { randomId } from "../../client/identity.js";
 
 /** @typedef {import("../../client/reply.js").Reply} Reply */
@@ -11,7 +11,10 @@ import { randomId } from "../../client/identity.js";
 export class Transcript {
   /** @type {Message[]} */ #messages = [];
   /** @type {Set<Reply>} */ #replies = new Set();
-  #arrangement = new Arrangement();
+  /** @type {Item[]} */ #items = [];
+  /** @type {Message[] | null} The messages that are arranged in these items. */ #arranged = null;
+  /** @type {Map<Reply, string>} The state of each reply then. */ #stood = new Map();
+  /** @type {Map<Reply, {index: number, message: Message | undefined}>} The places of open replies. */ #open = new Map();
   /** Whether there are older messages. */
   hasMore = false;
 
@@ -118,9 +121,33 @@ export class Transcript {
     return first?.interprets ? first.source : (first?.text ?? null);
   }
 
-  /** @returns {Item[]} oldest first; another array if an item came, went or moved */
+  /**
+   * They are arranged again only if something moved. While a reply grows, only its own item is made again, however long the
+   * conversation is.
+   * @returns {Item[]} oldest first; another array if an item came, went or moved
+   */
   items() {
-    return this.#arrangement.of(this.#messages, this.#replies);
+    if (this.#moved()) this.#arrange();
+    else for (const [reply, { index, message }] of this.#open) this.#items[index] = message === undefined ? liveAnswer(reply) : kept(message, reply);
+    return this.#items;
+  }
+
+  #moved() {
+    if (this.#messages !== this.#arranged || this.#replies.size !== this.#stood.size) return true;
+    for (const reply of this.#replies) if (this.#stood.get(reply) !== standing(reply)) return true;
+    // A reply that is shown in another's item can't be made again alone.
+    return [...this.#open.values()].some(({ index }) => index === -1);
+  }
+
+  #arrange() {
+    const [messages, replies] = [(this.#arranged = this.#messages), [...this.#replies]];
+    this.#items = arrange(messages, replies);
+    this.#stood = new Map(replies.map((reply) => [reply, standing(reply)]));
+    const placeOf = (/** @type {Reply} */ reply) => ({
+      index: this.#items.findLastIndex(({ key }) => key === answerKey(reply)),
+      message: messages.findLast(({ role, turn_id: turn }) => role === "assistant" && turn === reply.turnId),
+    });
+    this.#open = new Map(replies.filter((reply) => reply.open).map((reply) => [reply, placeOf(reply)]));
   }
 
   /**
