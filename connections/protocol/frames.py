@@ -343,8 +343,7 @@ class AuthRefresh(ClientFrame, frozen=True, kw_only=True, tag="auth.refresh"):
 class Ready(ServerFrame, frozen=True, kw_only=True, tag="ready"):
     """Answers `hello` and `auth.refresh`. `features`: the features that the server has.
 
-    `model`: the default model, to which the `limits` apply. `models`: the models that `params` may name. `tools`: the server's
-    tools, which messages may offer to the model. `suggestions`: messages to begin an empty conversation with.
+    `model`: the default model, to which the `limits` apply. `suggestions`: messages to begin an empty conversation with.
     """
 
     connection_id: str

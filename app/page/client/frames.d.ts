@@ -414,8 +414,7 @@ export interface PlayedRequest {
 /**
  * Answers `hello` and `auth.refresh`. `features`: the features that the server has.
  *
- * `model`: the default model, to which the `limits` apply. `models`: the models that `params` may name. `tools`: the server's
- * tools, which messages may offer to the model. `suggestions`: messages to begin an empty conversation with.
+ * `model`: the default model, to which the `limits` apply. `suggestions`: messages to begin an empty conversation with.
  */
 export interface Ready {
   type: "ready";
