@@ -101,8 +101,7 @@ StatusState = Literal["queued", "prefill", "retrying", "fallback", "unsaved", "t
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Tokens of a turn. `wasted_tokens`: generated, but not in the stored reply.
 
-    `acked_tokens`: those whose events the client confirmed with `ack`. `reasoning_tokens`: those of the reasoning.
-    `reasoning_ms`: the duration of the reasoning, if known.
+    `acked_tokens`: those whose events the client confirmed with `ack`. `reasoning_ms`: the duration of the reasoning, if known.
     """
 
     prompt_tokens: int
@@ -167,7 +166,7 @@ class Accepted(Event, frozen=True, kw_only=True, tag="accepted"):
     `parent_id`: the message before the user's message; null: there is none. `model`: the model that will write the reply.
     `follows`: the turn whose calls are settled now. Then there is no new message, and `message_id` is the reply with the calls.
     `continues`: the reply that the turn continues. `interprets`: the message is the source of a live translation, and grows by
-    `source` events. The reply is the translation. `attachments`: the message's images.
+    `source` events. The reply is the translation.
     """
 
     client_msg_id: str
@@ -189,7 +188,7 @@ class Accepted(Event, frozen=True, kw_only=True, tag="accepted"):
 
 
 class Delta(Event, frozen=True, kw_only=True, tag="delta"):
-    """More text of a turn's reply. `off`: the length of the text before it. `tokens`: how many tokens this text has.
+    """More text of a turn's reply. `off`: the length of the text before it.
 
     `src_off`: in a live translation, how much of the source had been read when this text ended.
     """
@@ -215,10 +214,7 @@ class SourceText(Event, frozen=True, kw_only=True, tag="source"):
 
 
 class Reasoning(Event, frozen=True, kw_only=True, tag="reasoning"):
-    """More of the model's reasoning, which is not part of the reply. `off`: the length of the reasoning before it.
-
-    `tokens`: how many tokens this text has.
-    """
+    """More of the model's reasoning, which is not part of the reply. `off`: the length of the reasoning before it."""
 
     turn_id: str
     seq: int

@@ -132,10 +132,7 @@ class OfferedTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hello(ClientFrame, frozen=True, kw_only=True, tag="hello"):
-    """The first frame. `client_id`: if it is missing, the server makes one up.
-
-    `features`: the features that the client understands.
-    """
+    """The first frame. `client_id`: if it is missing, the server makes one up."""
 
     client_id: Name | None = None
     token: Token | None = None
@@ -341,9 +338,9 @@ class AuthRefresh(ClientFrame, frozen=True, kw_only=True, tag="auth.refresh"):
 
 
 class Ready(ServerFrame, frozen=True, kw_only=True, tag="ready"):
-    """Answers `hello` and `auth.refresh`. `features`: the features that the server has.
+    """Answers `hello` and `auth.refresh`. `model`: the default model, to which the `limits` apply.
 
-    `model`: the default model, to which the `limits` apply. `suggestions`: messages to begin an empty conversation with.
+    `suggestions`: messages to begin an empty conversation with.
     """
 
     connection_id: str

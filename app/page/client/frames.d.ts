@@ -6,11 +6,7 @@ export type Request = HelloRequest | SendRequest | EditRequest | RegenerateReque
 /** Any frame of the server's. */
 export type Frame = Ready | Accepted | Delta | Reasoning | ToolCall | ToolState | SourceText | SourceAck | Done | Removed | Cancelled | ToolAck | Resumed | Gap | Snapshot | History | Conversations | Found | Shared | Titled | Deleted | Pong | Status | LimitsLeft | Goaway | ErrorFrame | AudioStarted | AudioStopped | AudioReply | Speech | Transcript | Marks;
 
-/**
- * The first frame. `client_id`: if it is missing, the server makes one up.
- *
- * `features`: the features that the client understands.
- */
+/** The first frame. `client_id`: if it is missing, the server makes one up. */
 export interface HelloRequest {
   type: "hello";
   ref?: string | null;
@@ -412,9 +408,9 @@ export interface PlayedRequest {
 }
 
 /**
- * Answers `hello` and `auth.refresh`. `features`: the features that the server has.
+ * Answers `hello` and `auth.refresh`. `model`: the default model, to which the `limits` apply.
  *
- * `model`: the default model, to which the `limits` apply. `suggestions`: messages to begin an empty conversation with.
+ * `suggestions`: messages to begin an empty conversation with.
  */
 export interface Ready {
   type: "ready";
@@ -481,7 +477,7 @@ export interface ServerTool {
  * `parent_id`: the message before the user's message; null: there is none. `model`: the model that will write the reply.
  * `follows`: the turn whose calls are settled now. Then there is no new message, and `message_id` is the reply with the calls.
  * `continues`: the reply that the turn continues. `interprets`: the message is the source of a live translation, and grows by
- * `source` events. The reply is the translation. `attachments`: the message's images.
+ * `source` events. The reply is the translation.
  */
 export interface Accepted {
   type: "accepted";
@@ -519,7 +515,7 @@ export interface Attachment {
 }
 
 /**
- * More text of a turn's reply. `off`: the length of the text before it. `tokens`: how many tokens this text has.
+ * More text of a turn's reply. `off`: the length of the text before it.
  *
  * `src_off`: in a live translation, how much of the source had been read when this text ended.
  */
@@ -535,11 +531,7 @@ export interface Delta {
   src_off?: number;
 }
 
-/**
- * More of the model's reasoning, which is not part of the reply. `off`: the length of the reasoning before it.
- *
- * `tokens`: how many tokens this text has.
- */
+/** More of the model's reasoning, which is not part of the reply. `off`: the length of the reasoning before it. */
 export interface Reasoning {
   type: "reasoning";
   conversation_id: string;
@@ -680,8 +672,7 @@ export type Reason = "cancelled" | "error" | "filtered" | "interrupted" | "lengt
 /**
  * Tokens of a turn. `wasted_tokens`: generated, but not in the stored reply.
  *
- * `acked_tokens`: those whose events the client confirmed with `ack`. `reasoning_tokens`: those of the reasoning.
- * `reasoning_ms`: the duration of the reasoning, if known.
+ * `acked_tokens`: those whose events the client confirmed with `ack`. `reasoning_ms`: the duration of the reasoning, if known.
  */
 export interface Usage {
   prompt_tokens: number;
