@@ -347,12 +347,12 @@ def _anchor(heading: str) -> str:
 def _request_heading(frame: Struct) -> str:
     kind = frames.CLIENT_FRAMES[frame]
     names = [f"`{_tag(answer)}`" for answer in kind.answers]
-    return f"Answered by {' or '.join(names)}." if names else "This frame has no answer."
+    return f"Answer: {' or '.join(names) or 'none'}."
 
 
 def _event_heading(frame: Struct) -> str:
     feature = frames.SERVER_FRAMES[frame]
-    return f"Needs the feature `{feature}`." if feature else ""
+    return f"Feature: `{feature}`." if feature else ""
 
 
 def _paragraphs(description: str) -> Iterator[str]:
