@@ -326,7 +326,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
     speech: Annotated[
         Literal["auto", "off", "both", "recognition", "voice"],
         Meta(
-            description="recognition: microphones and /v1/audio/transcriptions. voice: spoken replies and /v1/audio/speech. auto: what is installed with the bundled model, off with others. Speech needs the extra `speech`."
+            description="recognition: microphones and /v1/audio/transcriptions. voice: spoken replies and /v1/audio/speech. auto: with the bundled model, what is installed; with others, off. Speech needs the extra `speech`."
         ),
     ] = "auto"
     speech_recognizer: Annotated[
