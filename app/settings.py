@@ -121,16 +121,16 @@ class Settings(Fixed, frozen=True, kw_only=True):
         Meta(description="TOML file with settings, and tables such as [limits]."),
     ] = None
     host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, Meta(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 8000
+    port: Annotated[int, Meta(ge=0, le=65535, description="Port to listen on. 0: any free port.")] = 8000
     allowed_hosts: Annotated[
         tuple[str, ...],
         Meta(
-            description="Host names, in addition to localhost, under which the server may be requested; *.example.org and * match several. Beyond loopback, a server with authentication accepts any name if this is unset; without authentication it accepts any IP address."
+            description="Host names of the server, in addition to localhost. *.example.org and * match several. Unset: a server that listens beyond loopback accepts any name if it has authentication, and otherwise any IP address."
         ),
     ] = ()
     allowed_ips: Annotated[
         tuple[str, ...],
-        Meta(description="Addresses and CIDR ranges that may connect; unset: any."),
+        Meta(description="Addresses and CIDR ranges that may connect. Unset: any."),
     ] = ()
     trusted_proxies: Annotated[
         tuple[str, ...],
@@ -145,60 +145,60 @@ class Settings(Fixed, frozen=True, kw_only=True):
     tls_key: Annotated[
         str | None,
         Meta(
-            description="PEM file of the certificate's key, without a password; unset: tls_cert has the key."
+            description="PEM file of the certificate's key, without a password. Unset: tls_cert also has the key."
         ),
     ] = None
     model: Annotated[
         str | None,
         Meta(
-            description="Hub name, folder or GGUF file of a causal chat model; smollm2: a small model, downloaded once (93 MB); unset: the bundled demo model."
+            description="Hub name, folder or GGUF file of a causal chat model. smollm2: a small model, downloaded once (93 MB). Unset: the bundled demo model."
         ),
     ] = None
     upstream: Annotated[
         tuple[Annotated[str, Meta(pattern=r"^https?://[^/?#@]+(/[^?#]*)?$")], ...],
         Meta(
-            description="URL of an OpenAI-compatible server (vLLM, llama-server …) whose models are served, such as http://127.0.0.1:8001/v1; may be repeated. Set UPSTREAM_API_KEY if the server needs a key."
+            description="URL of an OpenAI-compatible server (vLLM, llama-server …) whose models are served, such as http://127.0.0.1:8001/v1. May be repeated. If the server needs a key, set UPSTREAM_API_KEY."
         ),
     ] = ()
     engine: Annotated[
         str,
         Meta(
             pattern=r"^(midstream|vllm|.*/.*)$",
-            description="midstream: the built-in engine. vllm, or the path of a Python that has vLLM: the service starts and supervises a vLLM, for quantized checkpoints, LoRA, several GPUs and models that midstream refuses.",
+            description="midstream: the built-in engine. vllm, or the path of a Python that has vLLM: the service starts and supervises vLLM. Use it for quantized checkpoints, LoRA, several GPUs, and models that the built-in engine refuses.",
         ),
     ] = "midstream"
     engine_arg: Annotated[
         tuple[str, ...],
         Meta(
-            description="Argument for vLLM, such as tensor-parallel-size=4 or enable-lora; may be repeated. The variable separates arguments by spaces."
+            description="Argument for vLLM, such as tensor-parallel-size=4 or enable-lora. May be repeated. In the variable, separate arguments by spaces."
         ),
     ] = ()
     system_prompt: Annotated[
         str | None,
         Meta(
-            description="System prompt of conversations whose client sets none; @PATH reads the prompt from a file. Its KV cache is computed once."
+            description="System prompt of conversations whose client sets none. @PATH: read it from a file."
         ),
     ] = None
     redis_url: Annotated[
         str | None,
         Meta(
-            description="URL of Redis 6.2 or newer, or of Valkey: redis://, rediss:// (TLS) or unix://; redis+cluster://HOST:PORT,... "
-            "for a cluster; redis+sentinel://HOST:PORT,.../MASTER, with ?sentinel_password= if Sentinels ask for one; "
-            "rediss+cluster:// and rediss+sentinel:// use TLS; unset: an embedded store."
+            description="URL of Redis 6.2 or newer, or of Valkey: redis://, rediss:// (TLS) or unix://. A cluster: redis+cluster://HOST:PORT,... "
+            "Sentinels: redis+sentinel://HOST:PORT,.../MASTER, with ?sentinel_password= if they need one. With TLS, these begin with "
+            "rediss+cluster:// and rediss+sentinel://. Unset: an embedded store."
         ),
     ] = None
     store_durability: Annotated[
         Literal["memory", "disk", "replicated"] | None,
         Meta(
-            description="Where a message or a reply's end must be stored before it is confirmed. memory: in the store's memory; disk: on its disk; "
-            "replicated: in its memory and a replica's. Unset: disk for the embedded store, memory for others."
+            description="Where messages and the ends of replies must be stored before they are confirmed. memory: in the store's memory. "
+            "disk: on its disk. replicated: in its memory and that of a replica. Unset: disk for the embedded store, memory for others."
         ),
     ] = None
     store_memory: Annotated[
         Annotated[int, Meta(ge=16 * 1024**2)] | None,
         Meta(
             extra=_SIZE,
-            description="Memory of the store; messages and uploads fill at most four fifths of it. Unset: 1GiB for the embedded store; for others, their maxmemory, or three quarters of their machine's memory.",
+            description="Memory of the store. Messages and uploads fill at most four fifths of it. Unset: 1GiB for the embedded store. For other stores, it is their maxmemory, or three quarters of their machine's memory.",
         ),
     ] = None
     data_dir: Annotated[str, Meta(description="Folder of the embedded store.")] = msgspec.field(
@@ -207,7 +207,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
     allowed_origins: Annotated[
         tuple[str, ...],
         Meta(
-            description="Origins whose pages may connect, in addition to the server's own; @PATH names a file with one origin a line. *: every origin, so any web page that a user opens can connect from the user's browser."
+            description="Origins whose pages may connect, in addition to the server's own. @PATH: a file with one origin a line. *: every origin. Then any web page that a user opens can connect from the user's browser."
         ),
     ] = ()
     api_keys: Annotated[
@@ -216,7 +216,9 @@ class Settings(Fixed, frozen=True, kw_only=True):
     ] = None
     jwt_secret: Annotated[
         Annotated[str, Meta(min_length=32)] | None,
-        Meta(description="Secret for JWTs signed by HS256, 32 characters or more; @PATH names a file."),
+        Meta(
+            description="Secret for JWTs signed by HS256, 32 characters or more. @PATH: read it from a file."
+        ),
     ] = None
     jwks_url: Annotated[
         Annotated[str, Meta(pattern=r"^https?://[^/]")] | None,
@@ -225,24 +227,26 @@ class Settings(Fixed, frozen=True, kw_only=True):
     jwt_issuer: Annotated[
         str | None,
         Meta(
-            description="Required `iss` of JWTs; unset: any. If neither jwt_secret nor jwks_url is set: the URL of an OpenID Connect issuer, whose keys are found by discovery."
+            description="Required `iss` of JWTs. Unset: any. Without jwt_secret and jwks_url, it is the URL of an OpenID Connect issuer, whose keys are found by discovery."
         ),
     ] = None
     jwt_audience: Annotated[
         str | None,
         Meta(
-            description="Required `aud` of JWTs; * means any. Needed with jwks_url or an OpenID Connect issuer, whose keys also sign for other services."
+            description="Required `aud` of JWTs. *: any. It must be set with jwks_url or an OpenID Connect issuer, since their keys also sign tokens for other services."
         ),
     ] = None
     insecure: Annotated[
         bool,
-        Meta(description="Serve beyond loopback without any authentication; fetch JWT keys over plain http."),
+        Meta(
+            description="Allow serving beyond loopback without authentication, and fetching JWT keys over plain http."
+        ),
     ] = False
     device: Annotated[
         str,
         Meta(
             pattern=r"^\s*[^\s,]+\s*(,\s*[^\s,]+\s*)*$",
-            description="auto, cpu, cuda, cuda:1 …; several, separated by commas, each get an engine.",
+            description="auto, cpu, cuda, cuda:1 … Separate several by commas: each gets an engine.",
         ),
     ] = "auto"
     dtype: Annotated[
@@ -251,13 +255,13 @@ class Settings(Fixed, frozen=True, kw_only=True):
     pickled_weights: Annotated[
         bool,
         Meta(
-            description="Also load weights in pickle files (pytorch_model.bin), which may run their author's code if PyTorch has a flaw."
+            description="Also load weights in pickle files (pytorch_model.bin). If PyTorch has a flaw, such files can run code."
         ),
     ] = False
     quantize: Annotated[
         str,
         Meta(
-            description="none, or int8 for the weights of linear layers: only on a CPU; faster for few replies at once."
+            description="int8: store the weights of linear layers as 8-bit integers. Only on a CPU. Faster for few replies at once."
         ),
     ] = "none"
     max_batch: Annotated[
@@ -267,14 +271,14 @@ class Settings(Fixed, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1)] | None,
         Meta(
             extra=_SIZE,
-            description="Memory of one engine for keys and values. Unset: enough for max_batch replies that fill the context window, plus a quarter, but at most a quarter of the memory left after loading (CPU), or 95 % of the memory left by the largest step (CUDA).",
+            description="Memory of one engine for keys and values. Unset: enough for max_batch replies that fill the context window, plus a quarter. At most, it is a quarter of the memory left after loading (CPU), or 95 % of the memory left by the largest step (CUDA).",
         ),
     ] = None
     max_turns: Annotated[
         int,
         Meta(
             ge=1,
-            description="Turns (requests for replies) that run at once. As many again may wait; more are refused.",
+            description="Turns (requests for replies) that run at once. As many again may wait. More are refused.",
         ),
     ] = MAX_TURNS
     max_connections: Annotated[
@@ -286,60 +290,60 @@ class Settings(Fixed, frozen=True, kw_only=True):
     limits: Annotated[
         Limits,
         Meta(
-            description="NAME=NUMBER, separated by commas. Quotas over all replicas, none unless set: messages_per_minute and tokens_per_day of a client id, key_messages_per_minute, key_tokens_per_day and key_connections of a key. A user's rates per second, with bursts of five seconds: message_rate (10), read_rate (20)."
+            description="NAME=NUMBER, separated by commas. Limits of a client id: messages_per_minute, tokens_per_day. Limits of a key: key_messages_per_minute, key_tokens_per_day, key_connections. These limits count on all replicas together, and are off by default. Rates of a user per second, with bursts of five seconds: message_rate (10), read_rate (20)."
         ),
     ] = Limits()
     unsupported_tools: Annotated[
         Literal["refuse", "ignore"],
         Meta(
-            description="What happens to requests with tools if the model can't call tools. ignore: it answers without them, but required calls are refused; refuse: all are refused."
+            description="What happens to requests with tools if the model can't call tools. ignore: it answers without them, but requests that require a call are refused. refuse: all are refused."
         ),
     ] = "ignore"
     titles: Annotated[
         Literal["auto", "model", "words"],
         Meta(
-            description="Titles of new conversations. model: the model writes them when it is idle; words: the first words of the message; auto: words for the bundled model, model for others."
+            description="Titles of new conversations. model: the model writes them when it is idle. words: the first words of the message. auto: words for the bundled model, model for others."
         ),
     ] = "auto"
     sharing: Annotated[
         bool,
         Meta(
-            description="People may share conversations by links, which anybody can open until they are revoked. Off: no link works."
+            description="People may share conversations by links, which anybody can open until they are revoked. If off, no link works."
         ),
     ] = True
     chars_per_s: Annotated[
         Annotated[float, Meta(ge=0, le=1000)] | None,
         Meta(
-            description="Characters per second of replies if the request sets no pace; 0: as fast as generated; unset: 100 for the bundled model, 0 for others."
+            description="Characters per second of replies if the request sets no rate. 0: as fast as generated. Unset: 100 for the bundled model, 0 for others."
         ),
     ] = None
     tools: Annotated[
         tuple[str, ...],
         Meta(
-            description="Python functions that models may call, as module:function, in addition to installed packages' entry points midstream.tools."
+            description="Python functions that models may call, as module:function. Functions of installed packages' entry points midstream.tools are added."
         ),
     ] = ()
     speech: Annotated[
         Literal["auto", "off", "both", "recognition", "voice"],
         Meta(
-            description="Speech to serve: recognition (microphones, /v1/audio/transcriptions), voice (spoken replies, /v1/audio/speech), both, or off. Needs the extra `speech`. auto: off, except with the bundled model, which serves what is installed."
+            description="recognition: microphones and /v1/audio/transcriptions. voice: spoken replies and /v1/audio/speech. auto: with the bundled model, what is installed; with others, off. Speech needs the extra `speech`."
         ),
     ] = "auto"
     speech_recognizer: Annotated[
         str,
         Meta(
-            description="The recognizer: pocketsphinx; a JSGF file with all that pocketsphinx is to understand; or the hub name or folder of a Whisper or Moonshine model."
+            description="pocketsphinx, or a JSGF file with the phrases that it is to understand, or the hub name or folder of a Whisper or Moonshine model."
         ),
     ] = "pocketsphinx"
     speech_voice: Annotated[
         str,
         Meta(
-            description="The voice: espeak-ng (a system program), or the hub name or folder of a VITS model, such as MMS."
+            description="espeak-ng (a system program), or the hub name or folder of a VITS model, such as MMS."
         ),
     ] = "espeak-ng"
     speech_device: Annotated[
         Annotated[str, Meta(pattern=r"^\s*[^\s,]+\s*$")] | None,
-        Meta(description="Device of speech models: auto, cpu, cuda, cuda:1 …; unset: the first of `device`."),
+        Meta(description="Device of speech models: auto, cpu, cuda, cuda:1 … Unset: the first of `device`."),
     ] = None
     conversation_ttl: Annotated[
         float,
@@ -350,7 +354,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
         Meta(ge=0, extra=_DURATION, description="How long running replies may take to end after SIGTERM."),
     ] = 10.0
     log_format: Annotated[
-        Literal["auto", "text", "json"], Meta(description="auto: text on a terminal, else JSON.")
+        Literal["auto", "text", "json"], Meta(description="auto: text on a terminal, JSON elsewhere.")
     ] = "auto"
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="Lowest level that is logged.")

@@ -18,7 +18,7 @@ from sessions.errors import Refused
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):
-    """An image that a message shows, by its id. `width`, `height`: in pixels."""
+    """An image that a message shows, by its id. Width and height are in pixels."""
 
     id: str
     media_type: str
@@ -99,9 +99,9 @@ StatusState = Literal["queued", "prefill", "retrying", "fallback", "unsaved", "t
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Tokens of a turn. `wasted_tokens`: generated, but not in the stored reply; `reasoning_tokens`: of reasoning.
+    """Tokens of a turn. `wasted_tokens`: generated, but not in the stored reply.
 
-    `reasoning_ms`: the duration of the reasoning, if there was any and it is known.
+    `acked_tokens`: those whose events the client confirmed with `ack`. `reasoning_ms`: the duration of the reasoning, if known.
     """
 
     prompt_tokens: int
@@ -125,7 +125,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 class CancelFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The outcome of a cancel. `steps_after`: engine steps after the cancel; None if the engine did not confirm in time.
 
-    `precision`, for a spoken reply: whether its end is exact to a word, or to a chunk of several words.
+    `precision`: for a spoken reply, whether its end is exact to a word, or to a chunk of several words.
     """
 
     cause: Cause
@@ -161,12 +161,12 @@ class Languages(msgspec.Struct, frozen=True):
 
 
 class Accepted(Event, frozen=True, kw_only=True, tag="accepted"):
-    """A turn begins: the user's message is in the history. `parent_id`: the message before it; null: it is the first.
+    """A turn begins: the user's message is in the history. `queue_position`: the turn's place in the queue; 1 is next.
 
-    `queue_position`: the turn's place in the queue; 1 is next. `model`: the model that will write the reply. `follows`: the
-    turn whose calls are settled now; then there is no new message, and `message_id` is the reply that made the calls.
-    `continues`: the reply that the turn continues. `interprets`: the message is the source of a live translation, which grows
-    by `source` events; the reply is the translation. `attachments`: the images that the message shows.
+    `parent_id`: the message before the user's message; null: there is none. `model`: the model that will write the reply.
+    `follows`: the turn whose calls are settled now. Then there is no new message, and `message_id` is the reply with the calls.
+    `continues`: the reply that the turn continues. `interprets`: the message is the source of a live translation, and grows by
+    `source` events. The reply is the translation.
     """
 
     client_msg_id: str
@@ -188,9 +188,9 @@ class Accepted(Event, frozen=True, kw_only=True, tag="accepted"):
 
 
 class Delta(Event, frozen=True, kw_only=True, tag="delta"):
-    """More text of a turn's reply. `off`: length of the text before it; `tokens`: how many tokens this text has.
+    """More text of a turn's reply. `off`: the length of the text before it.
 
-    `src_off`, in a live translation: how much of the source had been read when this text ended.
+    `src_off`: in a live translation, how much of the source had been read when this text ended.
     """
 
     turn_id: str
@@ -203,7 +203,7 @@ class Delta(Event, frozen=True, kw_only=True, tag="delta"):
 
 
 class SourceText(Event, frozen=True, kw_only=True, tag="source"):
-    """The source of a live translation grew. `off`: length of the source before `text`; `final`: the source is complete."""
+    """The source of a live translation grew. `off`: the length of the source before `text`. `final`: the source is complete."""
 
     turn_id: str
     seq: int
@@ -214,7 +214,7 @@ class SourceText(Event, frozen=True, kw_only=True, tag="source"):
 
 
 class Reasoning(Event, frozen=True, kw_only=True, tag="reasoning"):
-    """More of the model's reasoning, which is not part of the reply. Fields as in `delta`; `off`: length of the reasoning before."""
+    """More of the model's reasoning, which is not part of the reply. `off`: the length of the reasoning before it."""
 
     turn_id: str
     seq: int
@@ -225,10 +225,10 @@ class Reasoning(Event, frozen=True, kw_only=True, tag="reasoning"):
 
 
 class ToolCall(Event, frozen=True, kw_only=True, tag="tool_call"):
-    """The model calls a tool. `index` counts the calls of a reply from 0; `off`: length of the text before the call.
+    """The model calls a tool. `index`: counts the calls of a reply from 0. `off`: the length of the text before the call.
 
-    `args`: the arguments, a JSON object as text; `args_sha256`: the hash of that text in UTF-8. `expires_at`: if the call waits
-    for a client, until when, in Unix milliseconds.
+    `args`: the arguments, a JSON object as text. `args_sha256`: the SHA-256 of `args` in UTF-8. `expires_at`: until when the
+    call waits for a client, in Unix milliseconds.
     """
 
     turn_id: str
@@ -247,9 +247,10 @@ class ToolCall(Event, frozen=True, kw_only=True, tag="tool_call"):
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """A question of a running call to the user. `schema`: the JSON Schema of the answer, a flat object, as text.
+    """A question of a running call to the user.
 
-    `sha256` identifies the question: a `tool_decision` answers it. `expires_at`: Unix milliseconds.
+    `schema`: the JSON Schema of the answer, as text. The answer is a flat object. `sha256`: identifies the question in the
+    `tool_decision` that answers it. `expires_at`: Unix milliseconds.
     """
 
     message: str
@@ -259,10 +260,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolState(Event, frozen=True, kw_only=True, tag="tool_state"):
-    """A call has a new state. `content` or `error`: the result of a call that is done.
+    """A call has a new state. `content`: the result of a call that is done. `error`: the error of a call that is done.
 
-    `args`, `args_sha256`: the arguments that it runs with, if the decision changed them. `question`: the tool's current
-    question to the user.
+    `args`: the arguments that the call runs with, if the decision changed them. `args_sha256`: the hash of those arguments.
+    `question`: the tool's current question to the user.
     """
 
     turn_id: str
@@ -278,12 +279,12 @@ class ToolState(Event, frozen=True, kw_only=True, tag="tool_state"):
 
 
 class Done(Event, frozen=True, kw_only=True, tag="done"):
-    """The end of a turn; every turn has one. `chars`: length of the stored reply; `text_sha256`: hash of its text in UTF-8.
+    """The end of a turn. Every turn has one. `chars`: the length of the stored reply.
 
-    `reasoning_chars`: length of the stored reasoning; `open`: ids of the reply's unsettled calls.
-    `model`: the model that wrote the reply; `requested_model`: the requested model, if a fallback wrote the reply.
-    `follows`: the turn whose calls this turn continues from. `saved`: the end is stored; `removed`: the message and its
-    reply were removed from the history.
+    `text_sha256`: the SHA-256 of the stored reply in UTF-8. `reasoning_chars`: the length of the stored reasoning. `open`: the
+    ids of the reply's unsettled calls. `model`: the model that wrote the reply. `requested_model`: the requested model, if a
+    fallback wrote the reply. `follows`: the turn whose calls this turn continues from. `saved`: the end is stored. `removed`:
+    the message and its reply were removed from the history.
     """
 
     turn_id: str
@@ -315,10 +316,11 @@ class Removed(Event, frozen=True, kw_only=True, tag="removed"):
 
 
 class Status(Event, frozen=True, kw_only=True, tag="status"):
-    """What a turn waits for, to be shown to people; not journalled.
+    """What a turn waits for, to be shown to people. Not journalled.
 
-    In `queued`, `queue_position` counts from 1, which starts next. In `prefill` and `tool`, `progress` is a fraction from 0 to 1.
-    In `fallback`, `model` answers instead of the requested model. In `tool`, `message` is what the call `call_id` reports.
+    `queue_position`: in `queued`, the turn's place; 1 starts next. `progress`: in `prefill` and `tool`, a fraction from 0 to 1.
+    `model`: in `fallback`, the model that answers instead of the requested model. `message`: in `tool`, what the call `call_id`
+    reports.
     """
 
     turn_id: str
@@ -331,19 +333,19 @@ class Status(Event, frozen=True, kw_only=True, tag="status"):
 
 
 class Titled(Event, frozen=True, kw_only=True, tag="title"):
-    """The model wrote a title for the conversation; not journalled."""
+    """The model wrote a title for the conversation. Not journalled."""
 
     title: str
 
 
 class Deleted(Event, frozen=True, kw_only=True, tag="deleted"):
-    """The conversation was deleted; not journalled. `ref` is set for the connection that asked for it."""
+    """The conversation was deleted. Not journalled. Only the connection that sent `delete` gets a `ref`."""
 
     ref: str | None = None
 
 
 class Resumed(Event, frozen=True, kw_only=True, tag="resumed"):
-    """Answers `resume`: the `replayed` missed events follow, then new ones. `live`: the running turn. Not journalled."""
+    """Answers `resume`. The `replayed` missed events follow, then new ones. Not journalled. `live`: the running turn."""
 
     ref: str | None = None
     epoch: str
@@ -352,7 +354,7 @@ class Resumed(Event, frozen=True, kw_only=True, tag="resumed"):
 
 
 class Gap(Event, frozen=True, kw_only=True, tag="gap"):
-    """Some missed events are no longer kept; a `snapshot` follows. `min_seq`: the oldest event that is kept."""
+    """Some missed events are no longer kept. A `snapshot` follows. `min_seq`: the oldest event that is kept."""
 
     ref: str | None = None
     epoch: str
@@ -380,7 +382,8 @@ class ShownCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Snapshot(Event, frozen=True, kw_only=True, tag="snapshot"):
     """The state of the conversation at `seq`: the running turn, if any, and its text so far.
 
-    `reasoning`, `calls`: the turn's other output so far. If no turn runs, `calls` are the conversation's open calls.
+    `reasoning`: the turn's reasoning so far. `calls`: the turn's calls so far. If no turn runs, they are the conversation's
+    open calls.
     """
 
     epoch: str

@@ -51,10 +51,10 @@ _SLOWER, _OVERLOADED, _INVALID, _SHARED = (
     "read more slowly",
     "503 `overloaded`",
     "400 `invalid_value`",
-    "in shares⁵",
+    "in shares⁴",
 )
 CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
-    ("text frames⁶", rate(RATES[Bound.TEXT_FRAMES]), f"{_SLOWER}¹", Bound.TEXT_FRAMES),
+    ("text frames⁵", rate(RATES[Bound.TEXT_FRAMES]), f"{_SLOWER}¹", Bound.TEXT_FRAMES),
     ("bytes in text frames", rate(RATES[Bound.TEXT_BYTES], in_bytes=True), f"{_SLOWER}¹", Bound.TEXT_BYTES),
     ("binary frames", rate(RATES[Bound.BINARY_FRAMES]), f"{_SLOWER}¹", Bound.BINARY_FRAMES),
     (
@@ -64,7 +64,7 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
         Bound.BINARY_BYTES,
     ),
     ("pings and pongs", rate(RATES[Bound.CONTROL_FRAMES]), f"{_SLOWER}¹", Bound.CONTROL_FRAMES),
-    ("a message", f"{size(MAX_FRAME_BYTES)}⁷", "1009", None),
+    ("the size of a message", f"{size(MAX_FRAME_BYTES)}⁶", "1009", None),
     (
         f"time for a message above {size(MAX_FRAME_BYTES)}",
         f"{LARGE_MESSAGE_S:g} s",
@@ -85,21 +85,21 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
     (
         "time to answer a ping of the server",
         f"{HEARTBEAT_S:g} s",
-        "1011 or a reset, 1008¹",
+        "1011 or a reset; 1008¹",
         Bound.HEARTBEAT,
     ),
     (
         "sent bytes that the peer has not read",
         size(WRITE_BUFFER_BYTES),
-        "nothing more is read²",
+        "stops reading until the peer reads",
         Bound.UNREAD,
     ),
     ("frames that wait to be sent", size(OUTBOX_BYTES), "1013", Bound.OUTBOX),
-    ("sockets of one address without a `hello`", "a share³", "503", Bound.ADDRESS_SHARE),
-    ("an HTTP request's head", f"{size(MAX_HEAD_BYTES)}, {MAX_HEADERS} headers⁴", "431", Bound.REQUEST_HEAD),
+    ("sockets of one address without a `hello`", "a share²", "503", Bound.ADDRESS_SHARE),
+    ("an HTTP request's head", f"{size(MAX_HEAD_BYTES)}, {MAX_HEADERS} headers³", "431", Bound.REQUEST_HEAD),
     (
         *(
-            "chunk sizes and extensions, trailers",
+            "chunk headers and trailers of a body",
             f"{size(MAX_FRAMING_BYTES)} plus {FRAMED - 1} times the body",
         ),
         *("431", Bound.REQUEST_HEAD),
@@ -129,7 +129,7 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
     ("values and fields in such a body", f"{MAX_VALUES:,}", _INVALID, None),
     ("messages in a body", f"{MAX_MESSAGES:,}", _INVALID, None),
     ("text in a body", "256 bytes per token of the context window", "400 `context_length_exceeded`", None),
-    ("time for a request", "10 s", "408", Bound.REQUEST_TIME),
+    ("time to receive a request", "10 s", "408", Bound.REQUEST_TIME),
     ("pipelined requests", f"{size(MAX_AHEAD_BYTES)}; {rate(PIPELINED)}", _SLOWER, Bound.PIPELINED),
     ("all sockets", "see `MIDSTREAM_MAX_CONNECTIONS`", "503", Bound.SOCKETS),
 )

@@ -108,18 +108,18 @@ _REFERENCE_HEAD = """\
 
 <!-- Generated from the types by `make specs`. -->
 
-Every frame of `midstream.v1`, generated from the server's types. A frame is one JSON object, sent
-as text over `GET /v1/ws`. [PROTOCOL.md](../PROTOCOL.md) defines what the frames mean.
-`/asyncapi.yaml` has an example of each frame, `/schemas/v1.json` the schemas.
+This page lists every frame of `midstream.v1`. A frame is one JSON object, sent as text over
+`GET /v1/ws`. [PROTOCOL.md](../PROTOCOL.md) says what the frames mean. `/asyncapi.yaml` has an
+example of each frame, `/schemas/v1.json` the schemas.
 
-A turn is one request for a reply; its end is `done`. A conversation's events are numbered by `seq`
-within an `epoch`, and kept for some time in a journal, from which `resume` reads. A tool call is
-settled once its `state` is final. Offsets and lengths count code points.
-
-Fields with a `?` are optional in a client's frame and may be missing in the server's. Any client
-frame may have a `ref`, which its answer repeats. Any may be answered by `error`. Unknown fields are
-ignored. An *id* is a string of 1 to 128 characters; a *plain id* has only letters, digits and
-`._:-`. Ids are opaque.
+- A *turn* is the work on one reply, from `accepted` to `done`.
+- Events are numbered by `seq` within an `epoch`. The server keeps them for some time in a journal,
+  from which `resume` reads. Frames that are *not journalled* are sent only once.
+- A tool call is *settled* once its `state` is final.
+- Offsets and lengths count Unicode code points.
+- A field with a `?` is optional in a client's frame, and may be missing in a server's frame.
+- Any client frame may have a `ref`, which its answer repeats. Any may be answered by `error`.
+- An *id* is a string of 1 to 128 characters. A *plain id* has only letters, digits and `._:-`.
 """
 _IDS = {"": "id", "^[A-Za-z0-9._:-]+$": "plain id"}
 """The words for strings of 1 to 128 characters, by their pattern."""
@@ -193,8 +193,8 @@ class _Page:
     def side(self, heading: str, side: _Side) -> Iterator[str]:
         """Yield the frames of one peer, after their common fields."""
         yield f"## {heading}\n"
-        yield "Shared fields, of which each frame names those that it has:\n"
-        yield from self._list(side.common)
+        yield "These fields are shared by several frames. Each frame names those that it has.\n"
+        yield from self._list(side.common, {})
         for frame in side.frames:
             yield from self._frame(frame, side)
 
@@ -202,22 +202,24 @@ class _Page:
         """Yield a type that several places link to."""
         shape = self._shapes[name]
         yield f"### {self._heading(name)}\n"
-        yield from _paragraphs(shape.get("description", ""))
+        what, notes = _described(shape)
+        yield from _paragraphs(what)
         if "enum" in shape:
             yield "\n".join(wrap(f"One of {_values(shape)}.", COLUMNS)) + "\n"
-        yield from self._list(_labelled_fields(shape))
+        yield from self._list(_labelled_fields(shape), notes)
 
     def _frame(self, frame: Struct, side: _Side) -> Iterator[str]:
         tag, (common, own) = _tag(frame), side.parted(frame)
         is_request = issubclass(frame, ClientFrame)
         is_answer = not is_request and tag in REQUEST_EXAMPLES
         yield f"### {tag} (from the server)\n" if is_answer else f"### {tag}\n"
-        yield from _paragraphs(side.frames[frame]["description"])
+        what, notes = _described(side.frames[frame])
+        yield from _paragraphs(what)
         facts = [_request_heading(frame) if is_request else _event_heading(frame)]
         if common:
             facts.append(f"Shared: {', '.join(self._shared(frame, common, side))}.")
         yield from _paragraphs(" ".join(facts))
-        yield from self._list(own)
+        yield from self._list(own, notes)
 
     def _shared(self, frame: Struct, common: Sequence[str], side: _Side) -> Iterator[str]:
         """Yield a frame's common fields. Most messages have those of `send`, and more."""
@@ -230,28 +232,37 @@ class _Page:
     def _heading(self, name: str) -> str:
         return f"{name} (type)" if name.lower() in self._tags else name
 
-    def _list(self, fields: Mapping[str, Schema]) -> Iterator[str]:
-        if fields:
-            yield "\n".join(self._items(fields)) + "\n"
+    def _list(self, fields: Mapping[str, Schema], notes: Mapping[str, str]) -> Iterator[str]:
+        """Yield the fields of a type as a list, then the notes about shared fields, which are listed elsewhere."""
+        items = [*self._items(fields, notes)]
+        shared = notes.keys() - {label.rstrip("?") for label in fields}
+        items += (_item(f"`{name}`: {note}", "") for name, note in notes.items() if name in shared)
+        if items:
+            yield "\n".join(items) + "\n"
 
-    def _items(self, fields: Mapping[str, Schema], indent: str = "") -> Iterator[str]:
+    def _items(
+        self, fields: Mapping[str, Schema], notes: Mapping[str, str], indent: str = ""
+    ) -> Iterator[str]:
         """Yield fields as items, those of one kind in one item, and below it the fields of the types that only it has."""
         kinds: dict[tuple[str, str], list[str]] = {}
         for label, field in fields.items():
-            alone = label if self._structs(field) else ""
+            alone = label if self._structs(field) or label.rstrip("?") in notes else ""
             kinds.setdefault((self._kind(label, field), alone), []).append(label)
         for (kind, _), labels in kinds.items():
             words = f"{', '.join(f'`{label}`' for label in labels)}: {kind}"
+            note = notes.get(labels[0].rstrip("?"))
             structs = self._structs(fields[labels[0]])
             if len(structs) == 1:
-                yield _item(f"{words}. {structs[0]['description']}", indent)
-                yield from self._items(_labelled_fields(structs[0]), f"{indent}  ")
+                what, inner_notes = _described(structs[0])
+                yield _item(f"{words}. {note or what}", indent)
+                yield from self._items(_labelled_fields(structs[0]), inner_notes, f"{indent}  ")
                 continue
-            yield _item(words, indent)
+            yield _item(f"{words}. {note}" if note else words, indent)
             for shape in structs:
                 inner = _labelled_fields(shape)
-                yield _item(f"{self._words(inner.pop('type'))}: {shape['description']}", f"{indent}  ")
-                yield from self._items(inner, f"{indent}    ")
+                what, inner_notes = _described(shape)
+                yield _item(f"{self._words(inner.pop('type'))}: {what}", f"{indent}  ")
+                yield from self._items(inner, inner_notes, f"{indent}    ")
 
     def _structs(self, field: Schema) -> list[Schema]:
         """Return the objects that only this field has, and so are described below it."""
@@ -274,14 +285,23 @@ class _Page:
             case {"anyOf": [*kinds]}:
                 return " or ".join(dict.fromkeys(map(self._words, kinds)))
             case {"type": "array", "items": item}:
-                most = f" of at most {shape['maxItems']}:" if "maxItems" in shape else " of"
-                return f"list{most} {self._words(item)}"
+                most = f" at most {shape['maxItems']}" if "maxItems" in shape else ""
+                items = re.sub("^(string|object)", r"\1s", self._words(item))
+                return f"list of{most} {items}"
         return _scalar(shape)
 
     def _type(self, name: str) -> str:
         if name in self.named:
             return f"[{name}](#{_anchor(self._heading(name))})"
         return _values(self._shapes[name]) if "enum" in self._shapes[name] else "object"
+
+
+def _described(shape: Schema) -> tuple[str, dict[str, str]]:
+    """Return what a type is, and the notes about its fields, as in: What it is. `one`: a note. `other`: another."""
+    fields = "|".join(shape.get("properties", ()))
+    text = re.split(rf"(?:^|(?<=[.\"])\s+)`({fields})`:\s+", shape.get("description", ""))
+    notes = zip(text[1::2], text[2::2], strict=True)
+    return text[0], {field: note[:1].upper() + note[1:] for field, note in notes}
 
 
 def _labelled_fields(shape: Schema) -> dict[str, Schema]:
@@ -327,12 +347,12 @@ def _anchor(heading: str) -> str:
 def _request_heading(frame: Struct) -> str:
     kind = frames.CLIENT_FRAMES[frame]
     names = [f"`{_tag(answer)}`" for answer in kind.answers]
-    return f"Answered by {' or '.join(names)}." if names else "This frame has no answer."
+    return f"Answer: {' or '.join(names) or 'none'}."
 
 
 def _event_heading(frame: Struct) -> str:
     feature = frames.SERVER_FRAMES[frame]
-    return f"Needs the feature `{feature}`." if feature else ""
+    return f"Feature: `{feature}`." if feature else ""
 
 
 def _paragraphs(description: str) -> Iterator[str]:

@@ -15,21 +15,29 @@ _HEAD = """\
 <!-- Generated from app/settings.py by `make specs`. -->
 
 Each setting is an environment variable, an option of `midstream serve`, and a key of the file that
-`--config` names: `MIDSTREAM_DRAIN_TIMEOUT=30s`, `--drain-timeout 30s` and `drain_timeout = "30s"`
-mean the same. An option overrides a variable, and a variable overrides the file. Unknown names
-prevent startup. Durations may have a unit (`500ms`, `10s`, `5m`, `12h`, `30d`; default: seconds),
-and so may sizes (`500MB`, `2GiB`; default: bytes). In a variable, separate a LIST by commas; in the
-file, write an array. The image and the files in [deploy](../deploy/README.md) change some defaults.
+`--config` names. `MIDSTREAM_DRAIN_TIMEOUT=30s`, `--drain-timeout 30s` and `drain_timeout = "30s"`
+mean the same. An option overrides a variable, and a variable overrides the file. If a name is
+unknown, the service does not start.
 
-The file may also have the tables `[[upstream]]`, `[[engine]]`, `[[model]]` and `[[embedder]]`
-([models and servers](upstreams.md)), `[[mcp_server]]` ([tools](tools.md#mcp-servers)), `[filters]`
-and `[limits]`. [deploy/midstream.toml](../deploy/midstream.toml) is an example. The file is read at
-startup. After a change or SIGHUP, only `[limits]` is reread, without `key_connections`. SIGHUP also
-rereads the files that `api_keys`, `allowed_origins` and `tls_cert` name.
+- **Durations** may have a unit: `500ms`, `10s`, `5m`, `12h`, `30d`. Without one, they are seconds.
+- **Sizes** may have a unit: `500MB`, `2GiB`. Without one, they are bytes.
+- **Lists** are separated by commas in a variable. In the file, they are arrays.
+
+The image and the files in [deploy](../deploy/README.md) change some defaults.
+
+The file may also have these tables ([example](../deploy/midstream.toml)):
+
+- `[[upstream]]`, `[[engine]]`, `[[model]]` and `[[embedder]]`: [models and servers](upstreams.md)
+- `[[mcp_server]]`: [tools](tools.md#mcp-servers)
+- `[filters]` and `[limits]`
+
+The file is read at startup. When it changes, and after SIGHUP, the service rereads only `[limits]`,
+without `key_connections`. After SIGHUP, it also rereads the files that `api_keys`,
+`allowed_origins` and `tls_cert` name.
 """
 _LIMITS = """\
-In the file, limits are the table `[limits]`. Limits that you don't name keep their defaults: `--limits
-message_rate=100,key_connections=50`.
+Example: `--limits message_rate=100,key_connections=50`. Limits that you don't name keep their defaults. In the file,
+limits are the table `[limits]`.
 """
 
 

@@ -40,11 +40,12 @@ class AudioOutput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnDetection(msgspec.Struct, frozen=True, kw_only=True):
-    """When the user's turn ends. `none`: only by `audio.commit`, and speech interrupts nothing.
+    """When the user's turn ends. `type`: with `none`, only `audio.commit` ends the turn, and speech interrupts nothing.
 
-    `silence_ms`: the silence that ends the turn. If the recognizer takes the sentence for complete or for incomplete, that
-    silence is `finished_ms` or `unfinished_ms` instead. `threshold`: the share of sound that must be speech to count as
-    speaking. `interrupt`: the user's words end a running reply once they have lasted `interrupt_ms`; "stop" ends it at once.
+    `silence_ms`: the silence that ends the turn. `finished_ms`: that silence if the recognizer takes the sentence to be
+    complete. `unfinished_ms`: that silence if the recognizer takes the sentence to be incomplete. `threshold`: the share of
+    sound that must be speech to count as speaking. `interrupt`: the user's words end a running reply once they have lasted
+    `interrupt_ms`. "Stop" ends it at once.
     """
 
     type: Literal["vad", "none"] = "vad"
@@ -57,9 +58,10 @@ class TurnDetection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AudioStart(ClientFrame, frozen=True, kw_only=True, tag="audio.start"):
-    """Makes the server listen in a conversation. If `output` is given, its replies are spoken.
+    """Makes the server listen in a conversation.
 
-    `grace_s`: how long a reply waits for its listener to reconnect. `model`: as in `params`.
+    `output`: the sound of replies, one channel. If it is missing, replies are not spoken. `model`: as in `params`. `grace_s`:
+    how long a reply waits for its listener to reconnect.
     """
 
     conversation_id: Name = DEFAULT_CONVERSATION
@@ -98,7 +100,7 @@ class Played(ClientFrame, frozen=True, kw_only=True, tag="played"):
 
 
 class AudioStarted(ServerFrame, frozen=True, kw_only=True, tag="audio.started"):
-    """Answers `audio.start`. `stream`: the number for the client's binary frames; `voice`: the voice of replies."""
+    """Answers `audio.start`. `stream`: the number for the client's binary frames. `voice`: the voice of replies."""
 
     conversation_id: str
     stream: int
@@ -113,7 +115,7 @@ class AudioStopped(ServerFrame, frozen=True, kw_only=True, tag="audio.stopped"):
 
 
 class AudioReply(Event, frozen=True, kw_only=True, tag="audio.reply"):
-    """A turn's sound follows in binary frames of `stream`. Its first sample is at `from_ms` of the reply."""
+    """A turn's sound follows in binary frames of `stream`. `from_ms`: where in the reply the first sample belongs."""
 
     turn_id: str
     stream: int
@@ -130,7 +132,10 @@ class Speech(Event, frozen=True, kw_only=True, tag="speech"):
 
 
 class Transcript(Event, frozen=True, kw_only=True, tag="transcript"):
-    """The user's words. Until `final`, each text extends the one before. `utterance_id`: for all texts between two silences."""
+    """The user's words. Until `final`, each text extends the one before.
+
+    `utterance_id`: the same for all texts between two silences.
+    """
 
     text: str
     final: bool

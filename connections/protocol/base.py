@@ -81,7 +81,7 @@ Format = JsonSchemaFormat | JsonObjectFormat | RegexFormat | GrammarFormat
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits for clients; None: no limit. `max_images`: images in one request, 0 if no model takes any."""
+    """The limits for clients; None: no limit. `max_images`: images in one request; 0 if no model takes any."""
 
     max_frame_bytes: int
     max_content_chars: int
@@ -98,7 +98,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A model that requests may name. `context_tokens`: its context window; None until the model is loaded.
 
-    `unsupported`: `params` that it does not support. `fallbacks`: models that answer if this one can't, in order.
+    `unsupported`: the `params` that it does not support. `fallbacks`: the models that answer if this one can't, in order.
     `features`: what it supports besides text: `tools`, `reasoning`, `format`, `continue`, `images`. With `translate`, it only
     translates.
     """

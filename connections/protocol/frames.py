@@ -94,9 +94,10 @@ MAX_SEQ = 2**53  # the largest integer that every JSON reader reads exactly
 class Params(msgspec.Struct, frozen=True, kw_only=True):
     """How to generate the reply. Missing fields have the model's or the server's defaults.
 
-    `model`: a model's name or alias, also used for later messages of the conversation. `reasoning`: `auto`, `off`, or an
-    effort that the model's template knows. `chars_per_s`: the highest rate at which text is sent; 0: as fast as generated.
-    `target`, `source`: the languages to translate the message to and from, as codes of a translation model.
+    `model`: a model's name or alias, also used for later messages of the conversation. `reasoning`: `auto`, `off`, or an effort
+    that the model's template knows. `chars_per_s`: the highest rate at which text is sent; 0: as fast as generated. `target`:
+    the language to translate the message to, as a code of a translation model. `source`: the language to translate the message
+    from.
     """
 
     max_new_tokens: int | None = None
@@ -131,7 +132,7 @@ class OfferedTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hello(ClientFrame, frozen=True, kw_only=True, tag="hello"):
-    """The first frame. A client without a `client_id` gets one. `features`: parts of the protocol that the client also supports."""
+    """The first frame. `client_id`: if it is missing, the server makes one up."""
 
     client_id: Name | None = None
     token: Token | None = None
@@ -139,12 +140,7 @@ class Hello(ClientFrame, frozen=True, kw_only=True, tag="hello"):
 
 
 class TurnFrame(ClientFrame, frozen=True, kw_only=True):
-    """The root of frames that begin a turn. `tools`: for this turn and those that follow its calls.
-
-    `seen_off`: how much of the reply that an `interrupt` ends was seen; `seen_turn_id`: the turn of that reply.
-
-    `tool_choice`: `auto`, `none`, `required`, or the name of a tool that must be called.
-    """
+    """The root of frames that begin a turn."""
 
     client_msg_id: Id
     conversation_id: Name = DEFAULT_CONVERSATION
@@ -159,7 +155,12 @@ class TurnFrame(ClientFrame, frozen=True, kw_only=True):
 
 
 class Send(TurnFrame, frozen=True, kw_only=True, tag="send"):
-    """A user's message. `attachments`: ids of uploaded images, which the model sees before the text."""
+    """A user's message. `parent_id`: the message that this one follows; null: none.
+
+    `seen_off`: how many characters of the reply that an `interrupt` ends the user has seen. `seen_turn_id`: the turn of that
+    reply. `tools`: for this turn and the turns that follow its calls. `tool_choice`: `auto`, `none`, `required`, or the name of
+    a tool that must be called. `attachments`: ids of uploaded images, which the model sees before the text.
+    """
 
     content: Content
     attachments: Attachments = ()
@@ -167,7 +168,7 @@ class Send(TurnFrame, frozen=True, kw_only=True, tag="send"):
 
 
 class Edit(TurnFrame, frozen=True, kw_only=True, tag="edit"):
-    """Another version of a user's message. The old version is kept. `attachments`: as in `send`."""
+    """Another version of a user's message. The old version is kept."""
 
     message_id: Id
     content: Content
@@ -187,10 +188,10 @@ class Continue(TurnFrame, frozen=True, kw_only=True, tag="continue"):
 
 
 class InterpretStart(ClientFrame, frozen=True, kw_only=True, tag="interpret.start"):
-    """Begins a live translation. The user's message is the source, which `source` frames extend; the reply is its translation.
+    """Begins a live translation. The user's message is the source, which `source` frames extend. The reply is its translation.
 
-    `publish_policy`: which words of an unfinished sentence are sent. `agreement`: those that three attempts in a row share;
-    `wait`: as many as the source has so far, less `wait_words`; `segment`: none.
+    `publish_policy`: which words of an unfinished sentence are sent. `agreement`: those that three attempts in a row share.
+    `wait`: as many as the source has so far, less `wait_words`. `segment`: none.
     """
 
     client_msg_id: Id
@@ -210,7 +211,10 @@ class InterpretStart(ClientFrame, frozen=True, kw_only=True, tag="interpret.star
 
 
 class Source(ClientFrame, frozen=True, kw_only=True, tag="source"):
-    """More of a translation's source: `text` follows the source's first `off` characters. `final`: the source is complete now."""
+    """More of a translation's source. `off`: how many characters of the source precede `text`.
+
+    `final`: the source is complete now.
+    """
 
     off: Annotated[int, Meta(ge=0)]
     text: str
@@ -220,7 +224,10 @@ class Source(ClientFrame, frozen=True, kw_only=True, tag="source"):
 
 
 class Cancel(ClientFrame, frozen=True, kw_only=True, tag="cancel"):
-    """Stops a turn (`turn_id`), the turn that answers a message (`client_msg_id`), or all turns of a conversation."""
+    """Stops a turn (`turn_id`), the turn that answers a message (`client_msg_id`), or all turns of a conversation.
+
+    `seen_off`: how many characters of the reply the user has seen.
+    """
 
     turn_id: Id | None = None
     client_msg_id: Id | None = None
@@ -239,7 +246,10 @@ class ToolResult(ClientFrame, frozen=True, kw_only=True, tag="tool_result"):
 
 
 class ToolDecision(ClientFrame, frozen=True, kw_only=True, tag="tool_decision"):
-    """Allows or denies a call. `args_sha256`: hash of the arguments that the user saw; `args`: arguments to run it with instead."""
+    """Allows or denies a call. `args_sha256`: the hash of the arguments that the user saw.
+
+    `args`: other arguments to run the call with.
+    """
 
     call_id: Id
     args_sha256: Sha256
@@ -257,7 +267,10 @@ class Resume(ClientFrame, frozen=True, kw_only=True, tag="resume"):
 
 
 class History(ClientFrame, frozen=True, kw_only=True, tag="history"):
-    """Attaches the connection to a conversation, and asks for a page of its messages. `leaf` activates the branch through a message."""
+    """Attaches the connection to a conversation, and asks for a page of its messages.
+
+    `before`: the oldest message of the previous page. `leaf`: activate the branch through this message.
+    """
 
     conversation_id: Name = DEFAULT_CONVERSATION
     limit: PageSize = 50
@@ -295,7 +308,7 @@ class Rename(ClientFrame, frozen=True, kw_only=True, tag="rename"):
 
 
 class Share(ClientFrame, frozen=True, kw_only=True, tag="share"):
-    """Makes a public link to the active branch as it is now. Sending `share` again updates what the link shows."""
+    """Makes a public link to the active branch as it is now. Another `share` updates what the link shows."""
 
     conversation_id: Name
 
@@ -319,16 +332,15 @@ class Ping(ClientFrame, frozen=True, kw_only=True, tag="ping"):
 
 
 class AuthRefresh(ClientFrame, frozen=True, kw_only=True, tag="auth.refresh"):
-    """Replaces the connection's token by a new one of the same person."""
+    """Replaces the connection's token by a new one of the same owner."""
 
     token: Token
 
 
 class Ready(ServerFrame, frozen=True, kw_only=True, tag="ready"):
-    """Answers `hello` and `auth.refresh`. `features`: parts of the protocol that the server supports.
+    """Answers `hello` and `auth.refresh`. `model`: the default model, to which the `limits` apply.
 
-    `models`: the models that `params` may name; `model`: the default, to which the `limits` apply. `tools`: the server's
-    tools, which messages may offer to the model. `suggestions`: messages to begin an empty conversation with.
+    `suggestions`: messages to begin an empty conversation with.
     """
 
     connection_id: str
@@ -345,14 +357,17 @@ class Ready(ServerFrame, frozen=True, kw_only=True, tag="ready"):
 
 
 class Cancelled(ServerFrame, frozen=True, kw_only=True, tag="cancelled"):
-    """Answers `cancel`: the end of the turn is decided. `already`: it had been decided before."""
+    """Answers `cancel`: it is decided where the turn ends. `already`: the turn had ended or been cancelled before."""
 
     turn_id: str | msgspec.UnsetType | None = msgspec.UNSET
     already: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class ToolAck(ServerFrame, frozen=True, kw_only=True, tag="tool_ack"):
-    """Answers a `tool_result` or `tool_decision` that took effect. `already`: an earlier one had; `state`: the call's state."""
+    """Answers a `tool_result` or `tool_decision` that took effect.
+
+    `already`: the same result or decision had taken effect before.
+    """
 
     conversation_id: str
     call_id: str
@@ -361,7 +376,10 @@ class ToolAck(ServerFrame, frozen=True, kw_only=True, tag="tool_ack"):
 
 
 class SourceAck(ServerFrame, frozen=True, kw_only=True, tag="source_ack"):
-    """Answers `source`. `already`: its text had arrived before; `chars`: length of the source; `final`: the source is complete."""
+    """Answers `source`. `already`: its text had arrived before. `chars`: the length of the source.
+
+    `final`: the source is complete.
+    """
 
     conversation_id: str
     turn_id: str
@@ -398,7 +416,7 @@ class Pong(ServerFrame, frozen=True, kw_only=True, tag="pong"):
 
 
 class LimitNear(ServerFrame, frozen=True, kw_only=True, tag="limits"):
-    """A limit is nearly reached. `name`: the limit's setting; `reset_s`: seconds until more is allowed."""
+    """A limit is nearly reached. `name`: which limit it is. `reset_s`: seconds until more is allowed."""
 
     name: str
     remaining: int
@@ -406,7 +424,7 @@ class LimitNear(ServerFrame, frozen=True, kw_only=True, tag="limits"):
 
 
 class GoAway(ServerFrame, frozen=True, kw_only=True, tag="goaway"):
-    """The server is about to stop: it closes this connection with code 1012 within `drain_ms`."""
+    """The server is about to stop. It closes this connection with code 1012 within `drain_ms`."""
 
     drain_ms: int
     reason: str

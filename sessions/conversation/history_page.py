@@ -104,12 +104,12 @@ _FRAME_BYTES = 2048  # a frame without its messages: ids of at most 128 code poi
 
 
 class ShownMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message of a page. `status`: complete, running, or the reason its turn ended; `created_at`: Unix milliseconds.
+    """A message of a page. `status`: `complete`, `running`, or the reason why its turn ended.
 
-    `siblings`: the messages with the same parent, including this one, oldest first; of many, only the nearest.
-    `sibling_count`: how many siblings exist; `sibling_index`: how many are older than this message. A reply has the `model`
-    that wrote it, and perhaps `reasoning` and `calls`; a user's message may have `attachments`. `interprets`: the message is
-    the source of live translations, which are its replies.
+    `created_at`: Unix milliseconds. `siblings`: the messages with the same parent, including this one, oldest first. Of many,
+    only the nearest are listed. `sibling_count`: how many siblings exist. `sibling_index`: how many siblings are older than
+    this message. `model`: the model that wrote the reply. `interprets`: the message is the source of live translations, which
+    are its replies.
     """
 
     message_id: str
@@ -131,9 +131,9 @@ class ShownMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistoryPage(Event, frozen=True, kw_only=True, tag="history"):
-    """Messages of the active branch, oldest first. `seq`: the last event that they include. Not journalled.
+    """Messages of the active branch, oldest first. Not journalled. Without `ref`, another branch became active.
 
-    Without `ref`, another branch became active.
+    `seq`: the last event that the messages include.
     """
 
     epoch: str

@@ -172,7 +172,8 @@ def list_name(owner: Owner) -> str:
 class Hit(Listed, frozen=True, kw_only=True, omit_defaults=True):
     """A conversation that was found. `message_id`: a matching message, of any branch; None: only the title matches.
 
-    `snippet`: a part of that message, or of the title; `off`, `len`: the place of the match in it, in code points.
+    `snippet`: a part of the matching message, or of the title. `off`: where the match begins in the snippet, in code points.
+    `len`: the length of the match.
     """
 
     snippet: str

@@ -63,7 +63,7 @@ def test_help_names_the_commands_and_fifteen_options_and_help_all_every_one(tmp_
     assert len(USUAL) == 15
     output = " ".join(every.split())
     address, _, rest = output.partition("Address and network:")[2].partition(" Model: ")
-    assert "--port INTEGER Port to listen on; 0 takes a free one. Default: 8000." in address
+    assert "--port INTEGER Port to listen on. 0: any free port. Default: 8000." in address
     assert "--dtype [auto|bfloat16|float16|float32]" in rest
     assert "--sharing / --no-sharing" in rest
     assert "--drain-timeout DURATION" in rest

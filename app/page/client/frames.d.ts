@@ -6,7 +6,7 @@ export type Request = HelloRequest | SendRequest | EditRequest | RegenerateReque
 /** Any frame of the server's. */
 export type Frame = Ready | Accepted | Delta | Reasoning | ToolCall | ToolState | SourceText | SourceAck | Done | Removed | Cancelled | ToolAck | Resumed | Gap | Snapshot | History | Conversations | Found | Shared | Titled | Deleted | Pong | Status | LimitsLeft | Goaway | ErrorFrame | AudioStarted | AudioStopped | AudioReply | Speech | Transcript | Marks;
 
-/** The first frame. A client without a `client_id` gets one. `features`: parts of the protocol that the client also supports. */
+/** The first frame. `client_id`: if it is missing, the server makes one up. */
 export interface HelloRequest {
   type: "hello";
   ref?: string | null;
@@ -15,7 +15,13 @@ export interface HelloRequest {
   features?: string[];
 }
 
-/** A user's message. `attachments`: ids of uploaded images, which the model sees before the text. */
+/**
+ * A user's message. `parent_id`: the message that this one follows; null: none.
+ *
+ * `seen_off`: how many characters of the reply that an `interrupt` ends the user has seen. `seen_turn_id`: the turn of that
+ * reply. `tools`: for this turn and the turns that follow its calls. `tool_choice`: `auto`, `none`, `required`, or the name of
+ * a tool that must be called. `attachments`: ids of uploaded images, which the model sees before the text.
+ */
 export interface SendRequest {
   type: "send";
   ref?: string | null;
@@ -37,9 +43,10 @@ export interface SendRequest {
 /**
  * How to generate the reply. Missing fields have the model's or the server's defaults.
  *
- * `model`: a model's name or alias, also used for later messages of the conversation. `reasoning`: `auto`, `off`, or an
- * effort that the model's template knows. `chars_per_s`: the highest rate at which text is sent; 0: as fast as generated.
- * `target`, `source`: the languages to translate the message to and from, as codes of a translation model.
+ * `model`: a model's name or alias, also used for later messages of the conversation. `reasoning`: `auto`, `off`, or an effort
+ * that the model's template knows. `chars_per_s`: the highest rate at which text is sent; 0: as fast as generated. `target`:
+ * the language to translate the message to, as a code of a translation model. `source`: the language to translate the message
+ * from.
  */
 export interface Params {
   max_new_tokens?: number | null;
@@ -97,7 +104,7 @@ export interface OfferedTool {
   approval?: "always" | "never";
 }
 
-/** Another version of a user's message. The old version is kept. `attachments`: as in `send`. */
+/** Another version of a user's message. The old version is kept. */
 export interface EditRequest {
   type: "edit";
   ref?: string | null;
@@ -151,10 +158,10 @@ export interface ContinueRequest {
 }
 
 /**
- * Begins a live translation. The user's message is the source, which `source` frames extend; the reply is its translation.
+ * Begins a live translation. The user's message is the source, which `source` frames extend. The reply is its translation.
  *
- * `publish_policy`: which words of an unfinished sentence are sent. `agreement`: those that three attempts in a row share;
- * `wait`: as many as the source has so far, less `wait_words`; `segment`: none.
+ * `publish_policy`: which words of an unfinished sentence are sent. `agreement`: those that three attempts in a row share.
+ * `wait`: as many as the source has so far, less `wait_words`. `segment`: none.
  */
 export interface InterpretStartRequest {
   type: "interpret.start";
@@ -175,7 +182,11 @@ export interface InterpretStartRequest {
   grace_s?: number;
 }
 
-/** More of a translation's source: `text` follows the source's first `off` characters. `final`: the source is complete now. */
+/**
+ * More of a translation's source. `off`: how many characters of the source precede `text`.
+ *
+ * `final`: the source is complete now.
+ */
 export interface SourceRequest {
   type: "source";
   ref?: string | null;
@@ -186,7 +197,11 @@ export interface SourceRequest {
   turn_id?: string | null;
 }
 
-/** Stops a turn (`turn_id`), the turn that answers a message (`client_msg_id`), or all turns of a conversation. */
+/**
+ * Stops a turn (`turn_id`), the turn that answers a message (`client_msg_id`), or all turns of a conversation.
+ *
+ * `seen_off`: how many characters of the reply the user has seen.
+ */
 export interface CancelRequest {
   type: "cancel";
   ref?: string | null;
@@ -207,7 +222,11 @@ export interface ToolResultRequest {
   error?: string | null;
 }
 
-/** Allows or denies a call. `args_sha256`: hash of the arguments that the user saw; `args`: arguments to run it with instead. */
+/**
+ * Allows or denies a call. `args_sha256`: the hash of the arguments that the user saw.
+ *
+ * `args`: other arguments to run the call with.
+ */
 export interface ToolDecisionRequest {
   type: "tool_decision";
   ref?: string | null;
@@ -227,7 +246,11 @@ export interface ResumeRequest {
   after_seq: number;
 }
 
-/** Attaches the connection to a conversation, and asks for a page of its messages. `leaf` activates the branch through a message. */
+/**
+ * Attaches the connection to a conversation, and asks for a page of its messages.
+ *
+ * `before`: the oldest message of the previous page. `leaf`: activate the branch through this message.
+ */
 export interface HistoryRequest {
   type: "history";
   ref?: string | null;
@@ -262,7 +285,7 @@ export interface RenameRequest {
   title: string;
 }
 
-/** Makes a public link to the active branch as it is now. Sending `share` again updates what the link shows. */
+/** Makes a public link to the active branch as it is now. Another `share` updates what the link shows. */
 export interface ShareRequest {
   type: "share";
   ref?: string | null;
@@ -291,7 +314,7 @@ export interface AckRequest {
   seq: number;
 }
 
-/** Replaces the connection's token by a new one of the same person. */
+/** Replaces the connection's token by a new one of the same owner. */
 export interface AuthRefreshRequest {
   type: "auth.refresh";
   ref?: string | null;
@@ -306,9 +329,10 @@ export interface PingRequest {
 }
 
 /**
- * Makes the server listen in a conversation. If `output` is given, its replies are spoken.
+ * Makes the server listen in a conversation.
  *
- * `grace_s`: how long a reply waits for its listener to reconnect. `model`: as in `params`.
+ * `output`: the sound of replies, one channel. If it is missing, replies are not spoken. `model`: as in `params`. `grace_s`:
+ * how long a reply waits for its listener to reconnect.
  */
 export interface AudioStartRequest {
   type: "audio.start";
@@ -336,11 +360,12 @@ export interface AudioOutput {
 }
 
 /**
- * When the user's turn ends. `none`: only by `audio.commit`, and speech interrupts nothing.
+ * When the user's turn ends. `type`: with `none`, only `audio.commit` ends the turn, and speech interrupts nothing.
  *
- * `silence_ms`: the silence that ends the turn. If the recognizer takes the sentence for complete or for incomplete, that
- * silence is `finished_ms` or `unfinished_ms` instead. `threshold`: the share of sound that must be speech to count as
- * speaking. `interrupt`: the user's words end a running reply once they have lasted `interrupt_ms`; "stop" ends it at once.
+ * `silence_ms`: the silence that ends the turn. `finished_ms`: that silence if the recognizer takes the sentence to be
+ * complete. `unfinished_ms`: that silence if the recognizer takes the sentence to be incomplete. `threshold`: the share of
+ * sound that must be speech to count as speaking. `interrupt`: the user's words end a running reply once they have lasted
+ * `interrupt_ms`. "Stop" ends it at once.
  */
 export interface TurnDetection {
   type?: "none" | "vad";
@@ -383,10 +408,9 @@ export interface PlayedRequest {
 }
 
 /**
- * Answers `hello` and `auth.refresh`. `features`: parts of the protocol that the server supports.
+ * Answers `hello` and `auth.refresh`. `model`: the default model, to which the `limits` apply.
  *
- * `models`: the models that `params` may name; `model`: the default, to which the `limits` apply. `tools`: the server's
- * tools, which messages may offer to the model. `suggestions`: messages to begin an empty conversation with.
+ * `suggestions`: messages to begin an empty conversation with.
  */
 export interface Ready {
   type: "ready";
@@ -407,7 +431,7 @@ export interface Ready {
 /**
  * A model that requests may name. `context_tokens`: its context window; null until the model is loaded.
  *
- * `unsupported`: `params` that it does not support. `fallbacks`: models that answer if this one can't, in order.
+ * `unsupported`: the `params` that it does not support. `fallbacks`: the models that answer if this one can't, in order.
  * `features`: what it supports besides text: `tools`, `reasoning`, `format`, `continue`, `images`. With `translate`, it only
  * translates.
  */
@@ -420,7 +444,7 @@ export interface Model {
   features?: string[];
 }
 
-/** The limits for clients; null: no limit. `max_images`: images in one request, 0 if no model takes any. */
+/** The limits for clients; null: no limit. `max_images`: images in one request; 0 if no model takes any. */
 export interface Limits {
   max_frame_bytes: number;
   max_content_chars: number;
@@ -448,12 +472,12 @@ export interface ServerTool {
 }
 
 /**
- * A turn begins: the user's message is in the history. `parent_id`: the message before it; null: it is the first.
+ * A turn begins: the user's message is in the history. `queue_position`: the turn's place in the queue; 1 is next.
  *
- * `queue_position`: the turn's place in the queue; 1 is next. `model`: the model that will write the reply. `follows`: the
- * turn whose calls are settled now; then there is no new message, and `message_id` is the reply that made the calls.
- * `continues`: the reply that the turn continues. `interprets`: the message is the source of a live translation, which grows
- * by `source` events; the reply is the translation. `attachments`: the images that the message shows.
+ * `parent_id`: the message before the user's message; null: there is none. `model`: the model that will write the reply.
+ * `follows`: the turn whose calls are settled now. Then there is no new message, and `message_id` is the reply with the calls.
+ * `continues`: the reply that the turn continues. `interprets`: the message is the source of a live translation, and grows by
+ * `source` events. The reply is the translation.
  */
 export interface Accepted {
   type: "accepted";
@@ -482,7 +506,7 @@ export interface Languages {
   target: string;
 }
 
-/** An image that a message shows, by its id. `width`, `height`: in pixels. */
+/** An image that a message shows, by its id. Width and height are in pixels. */
 export interface Attachment {
   id: string;
   media_type: string;
@@ -491,9 +515,9 @@ export interface Attachment {
 }
 
 /**
- * More text of a turn's reply. `off`: length of the text before it; `tokens`: how many tokens this text has.
+ * More text of a turn's reply. `off`: the length of the text before it.
  *
- * `src_off`, in a live translation: how much of the source had been read when this text ended.
+ * `src_off`: in a live translation, how much of the source had been read when this text ended.
  */
 export interface Delta {
   type: "delta";
@@ -507,7 +531,7 @@ export interface Delta {
   src_off?: number;
 }
 
-/** More of the model's reasoning, which is not part of the reply. Fields as in `delta`; `off`: length of the reasoning before. */
+/** More of the model's reasoning, which is not part of the reply. `off`: the length of the reasoning before it. */
 export interface Reasoning {
   type: "reasoning";
   conversation_id: string;
@@ -520,10 +544,10 @@ export interface Reasoning {
 }
 
 /**
- * The model calls a tool. `index` counts the calls of a reply from 0; `off`: length of the text before the call.
+ * The model calls a tool. `index`: counts the calls of a reply from 0. `off`: the length of the text before the call.
  *
- * `args`: the arguments, a JSON object as text; `args_sha256`: the hash of that text in UTF-8. `expires_at`: if the call waits
- * for a client, until when, in Unix milliseconds.
+ * `args`: the arguments, a JSON object as text. `args_sha256`: the SHA-256 of `args` in UTF-8. `expires_at`: until when the
+ * call waits for a client, in Unix milliseconds.
  */
 export interface ToolCall {
   type: "tool_call";
@@ -544,10 +568,10 @@ export interface ToolCall {
 }
 
 /**
- * A call has a new state. `content` or `error`: the result of a call that is done.
+ * A call has a new state. `content`: the result of a call that is done. `error`: the error of a call that is done.
  *
- * `args`, `args_sha256`: the arguments that it runs with, if the decision changed them. `question`: the tool's current
- * question to the user.
+ * `args`: the arguments that the call runs with, if the decision changed them. `args_sha256`: the hash of those arguments.
+ * `question`: the tool's current question to the user.
  */
 export interface ToolState {
   type: "tool_state";
@@ -568,9 +592,10 @@ export interface ToolState {
 export type CallState = "cancelled" | "denied" | "done" | "expired" | "lost" | "running" | "waiting";
 
 /**
- * A question of a running call to the user. `schema`: the JSON Schema of the answer, a flat object, as text.
+ * A question of a running call to the user.
  *
- * `sha256` identifies the question: a `tool_decision` answers it. `expires_at`: Unix milliseconds.
+ * `schema`: the JSON Schema of the answer, as text. The answer is a flat object. `sha256`: identifies the question in the
+ * `tool_decision` that answers it. `expires_at`: Unix milliseconds.
  */
 export interface Question {
   message: string;
@@ -579,7 +604,7 @@ export interface Question {
   expires_at: number;
 }
 
-/** The source of a live translation grew. `off`: length of the source before `text`; `final`: the source is complete. */
+/** The source of a live translation grew. `off`: the length of the source before `text`. `final`: the source is complete. */
 export interface SourceText {
   type: "source";
   conversation_id: string;
@@ -591,7 +616,11 @@ export interface SourceText {
   first_seq?: number;
 }
 
-/** Answers `source`. `already`: its text had arrived before; `chars`: length of the source; `final`: the source is complete. */
+/**
+ * Answers `source`. `already`: its text had arrived before. `chars`: the length of the source.
+ *
+ * `final`: the source is complete.
+ */
 export interface SourceAck {
   type: "source_ack";
   ref?: string;
@@ -603,12 +632,12 @@ export interface SourceAck {
 }
 
 /**
- * The end of a turn; every turn has one. `chars`: length of the stored reply; `text_sha256`: hash of its text in UTF-8.
+ * The end of a turn. Every turn has one. `chars`: the length of the stored reply.
  *
- * `reasoning_chars`: length of the stored reasoning; `open`: ids of the reply's unsettled calls.
- * `model`: the model that wrote the reply; `requested_model`: the requested model, if a fallback wrote the reply.
- * `follows`: the turn whose calls this turn continues from. `saved`: the end is stored; `removed`: the message and its
- * reply were removed from the history.
+ * `text_sha256`: the SHA-256 of the stored reply in UTF-8. `reasoning_chars`: the length of the stored reasoning. `open`: the
+ * ids of the reply's unsettled calls. `model`: the model that wrote the reply. `requested_model`: the requested model, if a
+ * fallback wrote the reply. `follows`: the turn whose calls this turn continues from. `saved`: the end is stored. `removed`:
+ * the message and its reply were removed from the history.
  */
 export interface Done {
   type: "done";
@@ -641,9 +670,9 @@ export interface Done {
 export type Reason = "cancelled" | "error" | "filtered" | "interrupted" | "length" | "stop" | "timeout" | "tools";
 
 /**
- * Tokens of a turn. `wasted_tokens`: generated, but not in the stored reply; `reasoning_tokens`: of reasoning.
+ * Tokens of a turn. `wasted_tokens`: generated, but not in the stored reply.
  *
- * `reasoning_ms`: the duration of the reasoning, if there was any and it is known.
+ * `acked_tokens`: those whose events the client confirmed with `ack`. `reasoning_ms`: the duration of the reasoning, if known.
  */
 export interface Usage {
   prompt_tokens: number;
@@ -666,7 +695,7 @@ export interface Timing {
 /**
  * The outcome of a cancel. `steps_after`: engine steps after the cancel; null if the engine did not confirm in time.
  *
- * `precision`, for a spoken reply: whether its end is exact to a word, or to a chunk of several words.
+ * `precision`: for a spoken reply, whether its end is exact to a word, or to a chunk of several words.
  */
 export interface CancelFacts {
   cause: Cause;
@@ -694,7 +723,7 @@ export interface Removed {
   first_seq?: number;
 }
 
-/** Answers `cancel`: the end of the turn is decided. `already`: it had been decided before. */
+/** Answers `cancel`: it is decided where the turn ends. `already`: the turn had ended or been cancelled before. */
 export interface Cancelled {
   type: "cancelled";
   ref?: string;
@@ -702,7 +731,11 @@ export interface Cancelled {
   already: boolean;
 }
 
-/** Answers a `tool_result` or `tool_decision` that took effect. `already`: an earlier one had; `state`: the call's state. */
+/**
+ * Answers a `tool_result` or `tool_decision` that took effect.
+ *
+ * `already`: the same result or decision had taken effect before.
+ */
 export interface ToolAck {
   type: "tool_ack";
   ref?: string;
@@ -712,7 +745,7 @@ export interface ToolAck {
   already: boolean;
 }
 
-/** Answers `resume`: the `replayed` missed events follow, then new ones. `live`: the running turn. Not journalled. */
+/** Answers `resume`. The `replayed` missed events follow, then new ones. Not journalled. `live`: the running turn. */
 export interface Resumed {
   type: "resumed";
   conversation_id: string;
@@ -722,7 +755,7 @@ export interface Resumed {
   live: string | null;
 }
 
-/** Some missed events are no longer kept; a `snapshot` follows. `min_seq`: the oldest event that is kept. */
+/** Some missed events are no longer kept. A `snapshot` follows. `min_seq`: the oldest event that is kept. */
 export interface Gap {
   type: "gap";
   conversation_id: string;
@@ -734,7 +767,8 @@ export interface Gap {
 /**
  * The state of the conversation at `seq`: the running turn, if any, and its text so far.
  *
- * `reasoning`, `calls`: the turn's other output so far. If no turn runs, `calls` are the conversation's open calls.
+ * `reasoning`: the turn's reasoning so far. `calls`: the turn's calls so far. If no turn runs, they are the conversation's
+ * open calls.
  */
 export interface Snapshot {
   type: "snapshot";
@@ -765,9 +799,9 @@ export interface ShownCall {
 }
 
 /**
- * Messages of the active branch, oldest first. `seq`: the last event that they include. Not journalled.
+ * Messages of the active branch, oldest first. Not journalled. Without `ref`, another branch became active.
  *
- * Without `ref`, another branch became active.
+ * `seq`: the last event that the messages include.
  */
 export interface History {
   type: "history";
@@ -780,12 +814,12 @@ export interface History {
 }
 
 /**
- * A message of a page. `status`: complete, running, or the reason its turn ended; `created_at`: Unix milliseconds.
+ * A message of a page. `status`: `complete`, `running`, or the reason why its turn ended.
  *
- * `siblings`: the messages with the same parent, including this one, oldest first; of many, only the nearest.
- * `sibling_count`: how many siblings exist; `sibling_index`: how many are older than this message. A reply has the `model`
- * that wrote it, and perhaps `reasoning` and `calls`; a user's message may have `attachments`. `interprets`: the message is
- * the source of live translations, which are its replies.
+ * `created_at`: Unix milliseconds. `siblings`: the messages with the same parent, including this one, oldest first. Of many,
+ * only the nearest are listed. `sibling_count`: how many siblings exist. `sibling_index`: how many siblings are older than
+ * this message. `model`: the model that wrote the reply. `interprets`: the message is the source of live translations, which
+ * are its replies.
  */
 export interface Message {
   message_id: string;
@@ -838,7 +872,8 @@ export interface Found {
 /**
  * A conversation that was found. `message_id`: a matching message, of any branch; null: only the title matches.
  *
- * `snippet`: a part of that message, or of the title; `off`, `len`: the place of the match in it, in code points.
+ * `snippet`: a part of the matching message, or of the title. `off`: where the match begins in the snippet, in code points.
+ * `len`: the length of the match.
  */
 export interface Hit {
   conversation_id: string;
@@ -861,14 +896,14 @@ export interface Shared {
   share_id?: string;
 }
 
-/** The model wrote a title for the conversation; not journalled. */
+/** The model wrote a title for the conversation. Not journalled. */
 export interface Titled {
   type: "title";
   conversation_id: string;
   title: string;
 }
 
-/** The conversation was deleted; not journalled. `ref` is set for the connection that asked for it. */
+/** The conversation was deleted. Not journalled. Only the connection that sent `delete` gets a `ref`. */
 export interface Deleted {
   type: "deleted";
   conversation_id: string;
@@ -883,10 +918,11 @@ export interface Pong {
 }
 
 /**
- * What a turn waits for, to be shown to people; not journalled.
+ * What a turn waits for, to be shown to people. Not journalled.
  *
- * In `queued`, `queue_position` counts from 1, which starts next. In `prefill` and `tool`, `progress` is a fraction from 0 to 1.
- * In `fallback`, `model` answers instead of the requested model. In `tool`, `message` is what the call `call_id` reports.
+ * `queue_position`: in `queued`, the turn's place; 1 starts next. `progress`: in `prefill` and `tool`, a fraction from 0 to 1.
+ * `model`: in `fallback`, the model that answers instead of the requested model. `message`: in `tool`, what the call `call_id`
+ * reports.
  */
 export interface Status {
   type: "status";
@@ -900,7 +936,7 @@ export interface Status {
   message?: string;
 }
 
-/** A limit is nearly reached. `name`: the limit's setting; `reset_s`: seconds until more is allowed. */
+/** A limit is nearly reached. `name`: which limit it is. `reset_s`: seconds until more is allowed. */
 export interface LimitsLeft {
   type: "limits";
   ref?: string;
@@ -909,7 +945,7 @@ export interface LimitsLeft {
   reset_s: number;
 }
 
-/** The server is about to stop: it closes this connection with code 1012 within `drain_ms`. */
+/** The server is about to stop. It closes this connection with code 1012 within `drain_ms`. */
 export interface Goaway {
   type: "goaway";
   ref?: string;
@@ -927,7 +963,7 @@ export interface ErrorFrame {
   retry_after_ms?: number;
 }
 
-/** Answers `audio.start`. `stream`: the number for the client's binary frames; `voice`: the voice of replies. */
+/** Answers `audio.start`. `stream`: the number for the client's binary frames. `voice`: the voice of replies. */
 export interface AudioStarted {
   type: "audio.started";
   ref?: string;
@@ -944,7 +980,7 @@ export interface AudioStopped {
   reason: "elsewhere" | "stop";
 }
 
-/** A turn's sound follows in binary frames of `stream`. Its first sample is at `from_ms` of the reply. */
+/** A turn's sound follows in binary frames of `stream`. `from_ms`: where in the reply the first sample belongs. */
 export interface AudioReply {
   type: "audio.reply";
   conversation_id: string;
@@ -963,7 +999,11 @@ export interface Speech {
   at_ms: number;
 }
 
-/** The user's words. Until `final`, each text extends the one before. `utterance_id`: for all texts between two silences. */
+/**
+ * The user's words. Until `final`, each text extends the one before.
+ *
+ * `utterance_id`: the same for all texts between two silences.
+ */
 export interface Transcript {
   type: "transcript";
   conversation_id: string;
