@@ -321,14 +321,18 @@ class EventsEndpoint:
             identity.grant.check(KeyScope.READ)
             await self._stream(exchange, request, identity)
         except Close as why:
-            if why.code is CloseCode.DRAIN:
-                await _send_reconnect(exchange)
+            if why.code is CloseCode.DRAIN:  # an EventSource never reconnects after a refusal
+                await exchange.begin_events("draining")
+                await exchange.write(first_line(retry_ms=RETRY_MS[1]), more=False)
             else:
                 await self._limiters.refuse(exchange, EndpointName.EVENTS, why)
 
     async def _stream(self, exchange: Exchange, request: EventsRequest, identity: Identity) -> None:
         """Raises Close, Refused before the first byte of the answer."""
-        caller = caller_of(identity, _client_id(request, identity), exchange.request.scope)
+        if request.client_id is None and not identity.is_person:
+            raise BadParams("is missing.", field="client_id")
+        client_id = request.client_id or secrets.token_hex(16)
+        caller = caller_of(identity, client_id, exchange.request.scope)
         self._limiters.take_read(caller.subject)
         transport = EventTransport(exchange, first_line(retry_ms=random.randint(*RETRY_MS)))
         reader = EventReader(self._sessions, request.conversation_id)
@@ -347,25 +351,12 @@ class EventsEndpoint:
                 await view.run(partial(_live, view, transport, reader))
 
 
-def _client_id(request: EventsRequest, identity: Identity) -> str:
-    """Return the client id; a person may omit it. Raises BadParams."""
-    if request.client_id is None and not identity.is_person:
-        raise BadParams("is missing.", field="client_id")
-    return request.client_id or secrets.token_hex(16)
-
-
 async def _live(
     view: Connection, transport: EventTransport, reader: EventReader, tasks: asyncio.TaskGroup
 ) -> None:
     tasks.create_task(transport.send())
     tasks.create_task(reader.follow(view))
     await transport.receive()
-
-
-async def _send_reconnect(exchange: Exchange) -> None:
-    """Answer without refusing: an EventSource never reconnects after a refusal."""
-    await exchange.begin_events("draining")
-    await exchange.write(first_line(retry_ms=RETRY_MS[1]), more=False)
 
 
 class EventReader:

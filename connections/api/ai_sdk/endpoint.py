@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 
@@ -72,9 +72,8 @@ from connections.protocol.base import KeyScope, ServerFrame
 from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, Unauthenticated
 from connections.protocol.frames import Error, Frame
 from connections.websocket_endpoint import MultilineTransport, WebSocketEndpoint, WebSocketTransport
-from engine.vision.image import Image
 from sessions.conversation.conversation import refusal_of
-from sessions.conversation.history_page import HistoryPage, ShownMessage
+from sessions.conversation.history_page import HistoryPage
 from sessions.errors import EngineDown, NotFound, Overloaded, Refused
 from sessions.events import Event
 from sessions.limits.bounds import OUTBOX_BYTES
@@ -155,24 +154,25 @@ class ChatEndpoint:
         self._limiters.take_read(reader.subject)
         with ExitStack() as body_lease:
             request = await self._service.request_context.read(exchange, reader, body_lease, chat_request)
-
-            def begin(
-                chat_handler: ChatHandler, view: Connection, encoder: ChunkEncoder
-            ) -> PendingWork | None:
-                return chat_handler.begin(view, encoder, request)
-
             caller = chat_caller(identity, client_id, request.id, exchange.request.scope)
-            await self._stream(exchange, caller, request.id, begin, body_lease.close)
+            await self._stream(
+                exchange,
+                caller,
+                request.id,
+                lambda handler, view, encoder: handler.begin(view, encoder, request),
+                body_lease.close,
+            )
 
     async def _resume(self, exchange: Exchange) -> None:
         """Send the message that is being written, from its start."""
         chat_id, caller = await self._caller_of_path(exchange)
-
-        def begin(chat_handler: ChatHandler, view: Connection, encoder: ChunkEncoder) -> PendingWork | None:
-            return chat_handler.resume(view, encoder, chat_id)
-
         try:
-            await self._stream(exchange, caller, chat_id, begin)
+            await self._stream(
+                exchange,
+                caller,
+                chat_id,
+                lambda handler, view, encoder: handler.resume(view, encoder, chat_id),
+            )
         except NotFound:  # the chat has no message yet
             await exchange.answer(Response(status_code=204))
 
@@ -198,16 +198,11 @@ class ChatEndpoint:
             messages = await newest_messages(self._sessions, caller.owner, chat_id, PAGE)
         chain = latest_replies(messages)
         kept = messages[: len(messages) - len(chain)] if is_running(chain) else messages
-        images = await self._images(caller, chat_id, kept)
+        shown = [one.id for message in kept if message.attachments for one in message.attachments]
+        images = await self._sessions.images.newest(
+            caller.owner, chat_id, reversed(shown), most=MESSAGES_IMAGE_BYTES
+        )
         await exchange.answer(json_response(ui_messages(kept, images)))
-
-    async def _images(
-        self, caller: Caller, chat_id: str, messages: Sequence[ShownMessage]
-    ) -> dict[str, Image]:
-        """Return the newest images of messages, up to a number of bytes. Raises StoreDown."""
-        shown = [one.id for message in messages if message.attachments for one in message.attachments]
-        images = self._sessions.images
-        return await images.newest(caller.owner, chat_id, reversed(shown), most=MESSAGES_IMAGE_BYTES)
 
     async def _identify(self, exchange: Exchange) -> tuple[Identity, str | None]:
         """Return the identity, and the client id in the URL. Raises Refused."""
@@ -360,19 +355,18 @@ class ChatSocketEndpoint(WebSocketEndpoint[ChatHandshake]):
         """Return the identity by the handshake or the first request, and that request. Raises Close."""
         request_id = ""
         try:
-            opening = _opening_frame(decode(message))
+            opening = decode(message)
+            if isinstance(opening, AbortFrame):
+                raise BadFrame("The first frame must be a send or a resume.", ref=opening.ref)
             request_id = opening.request_id
             shown = websocket.headers.get("authorization") or token_of(opening.headers)
             identity = await identity_or_ticket(self.access, shown, websocket.query_params.get("ticket"))
         except Refused as why:
-            self._send_error(socket, request_id, why)
+            self.tally.sent(error_code_of(why))
+            if socket.is_writable():
+                socket.write(encode(ErrorFrame(request_id=request_id, error_text=str(why))))
             raise Close(_close_code(why), str(why)) from None
         return identity, opening
-
-    def _send_error(self, socket: WebSocketTransport, request_id: str, why: Problem) -> None:
-        self.tally.sent(error_code_of(why))
-        if socket.is_writable():
-            socket.write(encode(ErrorFrame(request_id=request_id, error_text=str(why))))
 
     async def _serve(
         self,
@@ -434,7 +428,11 @@ class SocketHandler:
     def handle(self, connection: Connection, frame: ClientFrame) -> PendingWork | None:
         """Decide at once; return work that waits for the store. Raises Refused."""
         if isinstance(frame, AbortFrame):
-            return self._abort(connection, frame)
+            stream = self._streams.drop(frame.request_id)
+            # front ends withdraw by themselves what they resumed, and was not sent yet
+            if stream is None or (stream.is_resumed and not stream.encoder.has_started):
+                return None
+            return self._chat_handler.stop(connection, stream.encoder, stream.chat_id)
         if self._only_chat_id not in (None, frame.id):
             why = "differs from the first chat of this WebSocket. Add `client_id` to its URL to use several."
             raise BadParams(why, field="id")
@@ -462,20 +460,6 @@ class SocketHandler:
             return
         if (slow := self._begin(connection, encoder, frame)) is not None:
             await slow
-
-    def _abort(self, connection: Connection, frame: AbortFrame) -> PendingWork | None:
-        """Stop a reply, unless it was resumed and is still unsent: front ends withdraw such requests by themselves."""
-        stream = self._streams.drop(frame.request_id)
-        if stream is None or (stream.is_resumed and not stream.encoder.has_started):
-            return None
-        return self._chat_handler.stop(connection, stream.encoder, stream.chat_id)
-
-
-def _opening_frame(opening: ClientFrame) -> SendFrame | ResumeFrame:
-    """Return the first frame if a socket may begin with it. Raises BadFrame."""
-    if isinstance(opening, AbortFrame):
-        raise BadFrame("The first frame must be a send or a resume.", ref=opening.ref)
-    return opening
 
 
 def _close_code(why: Problem) -> CloseCode:

@@ -32,10 +32,8 @@ from connections.api.responses.encoder import (
     encode_lines,
     encode_sse,
     events_after,
-    input_items,
     output_messages,
     problem_at_end,
-    resource_of,
     usage_of,
     with_images,
 )
@@ -259,14 +257,13 @@ class StoredResponseEndpoint(StoredEndpoint[None]):
         kept = await self._found(exchange, caller)
         query = exchange.request.query_params
         if query.get("stream") != "true":
-            await exchange.answer(json_response(_resource(kept)))
+            await exchange.answer(json_response(kept.resource))
             return
         after = _number(exchange.request, "starting_after")
         if not kept.note.response.background:
             raise invalid("stream", "Only responses created with `background` can be streamed again.")
         stored = await self.response_store.follow(caller.owner, kept)
-        note = kept.note
-        encoder = ResponsesEncoder(note.response, name=kept.ref.name, labels=note.labels, before=note.before)
+        encoder = ResponsesEncoder(kept.note.response, name=kept.ref.name, namespaces=kept.note.namespaces)
         started = StartedResponse(stored, encoder, kept.ref.turn_id, _nothing, _nothing)
         try:
             await stream(exchange, started, after=after)
@@ -278,7 +275,7 @@ class StoredResponseEndpoint(StoredEndpoint[None]):
         kept = await self._found(exchange, caller)
         await self.response_store.cancel(caller.owner, kept)
         now = await self.response_store.find(caller.owner, kept.ref.response_id) or kept
-        await exchange.answer(json_response(_resource(now)))
+        await exchange.answer(json_response(now.resource))
 
     async def delete(self, exchange: Exchange, caller: Caller, _: None) -> None:
         """Delete the response; after the last its conversation, unless a client named it. Raises Refused."""
@@ -294,9 +291,8 @@ class StoredResponseEndpoint(StoredEndpoint[None]):
     async def input_items(self, exchange: Exchange, caller: Caller, _: None) -> None:
         """Answer with the response's input, newest first by default. Raises Refused."""
         kept = await self._found(exchange, caller, with_path=True)
-        items = input_items(kept.path, kept.turns, kept.note, kept.ref.name)
         shown = partial(self.response_store.images, caller.owner, kept.ref.conversation_id)
-        await exchange.answer(json_response(await item_page(items, exchange.request, shown)))
+        await exchange.answer(json_response(await item_page(kept.input_items, exchange.request, shown)))
 
     async def _found(self, exchange: Exchange, caller: Caller, *, with_path: bool = False) -> StoredResponse:
         """Raises Refused."""
@@ -337,10 +333,6 @@ async def load_images(items: Sequence[ItemWithImages], shown: ImageLoader) -> li
             break
         page.append(with_images(item, known))
     return page
-
-
-def _resource(kept: StoredResponse) -> schema.Response:
-    return resource_of(kept.turns, kept.note, kept.ref.name, waits=kept.waits)
 
 
 def _number(request: Request, field: str) -> int | None:
