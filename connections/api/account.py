@@ -41,7 +41,6 @@ from connections.http import (
 from connections.images import MAX_BYTES, InvalidImage, image_from_bytes
 from connections.limiters import Limiters
 from connections.manager import ConnectionLifecycle
-from connections.outbox import Outbox
 from connections.protocol import codec
 from connections.protocol.base import Features, KeyScope, common_features
 from connections.protocol.errors import BadParams, Close, CloseCode, validation_problem
@@ -51,7 +50,6 @@ from sessions.conversation.conversation import refusal_of
 from sessions.conversation.history_page import HistoryPage
 from sessions.errors import NotFound, Refused
 from sessions.events import Accepted, Attachment, Deleted, Gap, Journalled, Resumed, Snapshot
-from sessions.limits.bounds import OUTBOX_BYTES
 from sessions.limits.rates import FrameCost
 from sessions.limits.shares import Subject
 from sessions.limits.slots import on_behalf_of
@@ -339,7 +337,6 @@ class EventsEndpoint:
         view = Connection(
             transport,
             caller=caller,
-            outbox=Outbox(max_bytes=OUTBOX_BYTES),
             features=common_features(request.features),
             tally=self._tally,
             encode=reader.encode,

@@ -19,7 +19,6 @@ from connections.manager import ConnectionLifecycle
 from connections.middleware import client_address_of
 from connections.native.handler import FrameHandler
 from connections.native.server_info import ReadyFields, ServerInfo
-from connections.outbox import Outbox
 from connections.protocol import codec
 from connections.protocol.base import (
     AUDIO,
@@ -36,7 +35,7 @@ from connections.voice import VoiceConnection, VoiceService
 from connections.websocket_endpoint import WebSocketEndpoint, WebSocketTransport
 from engine.errors import EngineError
 from sessions.errors import Refused
-from sessions.limits.bounds import HELLO_S, OUTBOX_BYTES
+from sessions.limits.bounds import HELLO_S
 from sessions.service import Sessions
 
 SUBPROTOCOL = "midstream.v1"
@@ -137,7 +136,6 @@ class NativeEndpoint(WebSocketEndpoint[WebSocket]):
         connection = Connection(
             transport,
             caller=caller,
-            outbox=Outbox(max_bytes=OUTBOX_BYTES),
             features=common_features(hello.features),
             tally=self.tally,
         )

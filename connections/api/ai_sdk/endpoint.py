@@ -66,7 +66,6 @@ from connections.http import (
     sse,
 )
 from connections.middleware import client_address_of
-from connections.outbox import Outbox
 from connections.protocol import codec
 from connections.protocol.base import KeyScope, ServerFrame
 from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, Unauthenticated
@@ -76,7 +75,6 @@ from sessions.conversation.conversation import refusal_of
 from sessions.conversation.history_page import HistoryPage
 from sessions.errors import EngineDown, NotFound, Overloaded, Refused
 from sessions.events import Event
-from sessions.limits.bounds import OUTBOX_BYTES
 from sessions.limits.slots import on_behalf_of
 from sessions.turn.turn import Cancel
 
@@ -231,7 +229,6 @@ class ChatEndpoint:
         view = Connection(
             transport,
             caller=caller,
-            outbox=Outbox(max_bytes=OUTBOX_BYTES),
             features=FEATURES,
             tally=self._tally,
             encode=transport.encode,
@@ -381,7 +378,6 @@ class ChatSocketEndpoint(WebSocketEndpoint[ChatHandshake]):
             caller=chat_caller(
                 identity, handshake_info.client_id, opening.id, handshake_info.websocket.scope
             ),
-            outbox=Outbox(max_bytes=OUTBOX_BYTES),
             features=FEATURES,
             tally=self.tally,
             encode=streams.encode,

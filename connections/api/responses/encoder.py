@@ -491,16 +491,12 @@ def with_images(item: schema.InputItem, images: Sequence[Image]) -> schema.Input
         return item
     left = iter(images)
     content = tuple(
-        msgspec.structs.replace(part, image_url=_url(next(left)))
+        msgspec.structs.replace(part, image_url=image.url if (image := next(left)).data else None)
         if isinstance(part, schema.InputImage)
         else part
         for part in item.content
     )
     return msgspec.structs.replace(item, content=content)
-
-
-def _url(image: Image) -> str | None:
-    return image.url if image.data else None
 
 
 def output_of(

@@ -446,25 +446,16 @@ def decode_opaque(text: str) -> str | None:
         return None
 
 
-def encode_messages(messages: Sequence[Message]) -> bytes:
-    """Return messages as the bytes that limits count, images included."""
-    return msgspec.json.encode(messages)
-
-
 def tools_spec(request: Creation) -> ReplySpec:
     """Return the tools, and how to choose among them. Raises Problem."""
-    chosen = _tool_choice(request.tool_choice, tools_of(request.tools or []))
-    return chosen_spec(chosen, parallel_calls=request.parallel_tool_calls is not False)
-
-
-def tools_of(given: Sequence[Tool]) -> Tools:
-    """Return the functions. Raises Problem."""
+    given = request.tools or []
     check_tool_count(given)
     tools = unique_tools(
         (f"{where}.name", _tool(one, space, where)) for where, space, one in _functions(given)
     )
     check_tool_count(tools)
-    return tuple(tools.values())
+    chosen = _tool_choice(request.tool_choice, tuple(tools.values()))
+    return chosen_spec(chosen, parallel_calls=request.parallel_tool_calls is not False)
 
 
 def ignored_tools(given: Sequence[Tool] | None) -> tuple[str, ...]:
