@@ -274,16 +274,19 @@ def _spec(request: CountRequest, messages: tuple[Message, ...]) -> ReplySpec:
     if last.role == "assistant" and last.calls:
         raise invalid("messages", "`messages` ends with tool calls: add their results (tool_result).")
     config = request.output_config or OutputConfig()
-    if config.effort is not None and not EFFORT.match(config.effort):
-        raise invalid_field("output_config.effort", "must be a word like low, medium or high.")
+    schema = None if spec.must_call else _schema(config)
     thinking = "adaptive" if request.thinking is None else request.thinking.type
     if thinking not in ("enabled", "disabled", "adaptive"):
         raise invalid_field("thinking.type", "must be enabled, disabled or adaptive.")
-    schema = None if spec.must_call else _schema(config)
+    effort = "auto" if config.effort is None else config.effort
+    if thinking == "disabled":
+        effort = "off"
+    if not EFFORT.match(effort):
+        raise invalid_field("output_config.effort", "must be a word like low, medium or high.")
     return msgspec.structs.replace(
         spec,
         format=None if schema is None else JsonSchema(schema),
-        reasoning="off" if thinking == "disabled" else config.effort or "auto",
+        reasoning=effort,
         template={"enable_thinking": True} if thinking == "enabled" else {},
         continues=last.role == "assistant",
     )
