@@ -302,21 +302,6 @@ def aisdk_routes(endpoint: ChatEndpoint, socket: ChatSocketEndpoint, pages: Page
     return [*endpoint.routes(pages), WebSocketRoute(PATH, socket.handle)]
 
 
-class FirstMessageReplay(MultilineTransport):
-    """Returns a socket's first message again."""
-
-    def __init__(self, socket: WebSocketTransport, message: str | bytes) -> None:
-        super().__init__(socket)
-        self._first: str | bytes | None = message
-
-    async def receive(self) -> str | bytes:
-        """Return the next message. Raises Disconnected."""
-        if (first := self._first) is None:
-            return await super().receive()
-        self._first = None
-        return first
-
-
 class ChatHandshake(msgspec.Struct, frozen=True):
     """A client before it is identified. `client_id`: from the URL."""
 
@@ -344,7 +329,7 @@ class ChatSocketEndpoint(WebSocketEndpoint[ChatHandshake]):
         with self.limiters.handshake_limit.slot(client_address_of(handshake_info.websocket.scope)):
             message = await self.first_message(socket, "request")
             identity, opening = await self._authenticate(handshake_info.websocket, socket, message)
-        await self._serve(handshake_info, FirstMessageReplay(socket, message), identity, opening)
+        await self._serve(handshake_info, MultilineTransport(socket, first=message), identity, opening)
 
     async def _authenticate(
         self, websocket: WebSocket, socket: WebSocketTransport, message: str | bytes
@@ -368,7 +353,7 @@ class ChatSocketEndpoint(WebSocketEndpoint[ChatHandshake]):
     async def _serve(
         self,
         handshake_info: ChatHandshake,
-        transport: FirstMessageReplay,
+        transport: MultilineTransport,
         identity: Identity,
         opening: SendFrame | ResumeFrame,
     ) -> None:
