@@ -32,7 +32,7 @@ from connections.api.responses.encoder import (
     ref_of_item,
     resource_of,
 )
-from connections.api.responses.parser import Creation, Item, Metadata, Part, messages_of
+from connections.api.responses.parser import Creation, Item, Metadata, messages_of
 from connections.authentication.caller import Caller, can_reconnect
 from connections.protocol.base import Limits
 from engine.messages import Message, Tool
@@ -329,26 +329,7 @@ async def _stored_items(response_store: ResponseStore, owner: Owner, ref: Respon
     kept = await response_store.find(owner, ref.response_id)
     if kept is None:
         return {}
-    return {item.id: _input_item(item) for item in kept.resource.output}
-
-
-def _input_item(item: schema.Output) -> Item:
-    match item:
-        case schema.Message():
-            texts = [part for part in item.content if not isinstance(part, schema.InputImage)]
-            parts = [Part("output_text", part.text) for part in texts]
-            return Item("message", role="assistant", content=parts)
-        case schema.ReasoningItem():
-            parts = [Part("reasoning_text", part.text) for part in item.content]
-            return Item("reasoning", content=parts)
-        case schema.FunctionCall():
-            return Item(
-                "function_call",
-                call_id=item.call_id,
-                name=item.name,
-                namespace=item.namespace or None,
-                arguments=item.arguments,
-            )
+    return {item.id: msgspec.convert(msgspec.to_builtins(item), Item) for item in kept.resource.output}
 
 
 def _same_conversation(given: Sequence[Message], stored: Sequence[Message]) -> bool:
