@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.metrics import CONTENT_TYPE, Metrics, Readiness
 from app.page_files import PageFiles
 from connections.api.account import NO_INDEX_HEADERS, account_routes
-from connections.api.admin import AdminEndpoint, AdminOperations, ReplicaRequestHandler
+from connections.api.admin import AdminEndpoint, ReplicaRequestHandler
 from connections.api.agui.endpoint import agui_routes
 from connections.api.ai_sdk.endpoint import ChatEndpoint, ChatSocketEndpoint, aisdk_routes
 from connections.api.ai_sdk.requests import ChatService
@@ -280,12 +280,7 @@ def api_routes(
     pages = PageRoutes(access.origins, limiters.refusals)
     owners = OwnerDataService(sessions)
     sessions.replicas.answered_by(ReplicaRequestHandler(sessions, lifecycle).handle)
-    admin = AdminEndpoint(
-        acts=AdminOperations(sessions, access, limiters.counts),
-        owners=owners,
-        access=access,
-        limiters=limiters,
-    )
+    admin = AdminEndpoint(sessions=sessions, owners=owners, access=access, limiters=limiters)
     return [
         WebSocketRoute("/v1/ws", endpoint.handle),
         *openai_routes(sessions, request_context, pages),

@@ -30,7 +30,7 @@ from connections.protocol.frames import (
 )
 from sessions.errors import Overloaded, Refused
 from sessions.events import ControlEvent, Delta, Event, Gap, Text
-from sessions.limits.bounds import BAD_FRAMES, BAD_FRAMES_S, Bound
+from sessions.limits.bounds import BAD_FRAMES, BAD_FRAMES_S, OUTBOX_BYTES, Bound
 from sessions.limits.rates import FrameCost, RateLimited
 from sessions.records import Client, Owner
 from sessions.turn.turn import SentOffsets
@@ -215,8 +215,8 @@ class Connection:
         transport: Transport,
         *,
         caller: Caller,
-        outbox: Outbox,
         tally: EndpointCounters,
+        outbox: Outbox | None = None,
         features: frozenset[str] = frozenset(),
         encode: Callable[[Frame], bytes] = codec.encode,
     ) -> None:
@@ -228,7 +228,7 @@ class Connection:
         self._transport = transport
         self._encode = encode
         self._tally = tally
-        self._outbox = outbox
+        self._outbox = outbox or Outbox(max_bytes=OUTBOX_BYTES)
         self._error_budget = ErrorBudget(limit=BAD_FRAMES, window_s=BAD_FRAMES_S)
         self._in_flight = InFlightRequests()
         self._backlog = asyncio.Event()

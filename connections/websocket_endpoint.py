@@ -161,10 +161,11 @@ class WebSocketTransport:
 
 
 class MultilineTransport:
-    """A `Transport` that sends each line as a message of its own."""
+    """A `Transport` that sends each line as a message of its own. `first`: a message to receive again."""
 
-    def __init__(self, socket: WebSocketTransport) -> None:
+    def __init__(self, socket: WebSocketTransport, *, first: str | bytes | None = None) -> None:
         self._socket = socket
+        self._first = first
         self.is_writable = socket.is_writable
         self.writable = socket.writable
         self.charge = socket.charge
@@ -173,7 +174,8 @@ class MultilineTransport:
 
     async def receive(self) -> str | bytes:
         """Return the next message. Raises Disconnected."""
-        return await self._socket.receive()
+        first, self._first = self._first, None
+        return await self._socket.receive() if first is None else first
 
     def write_binary(self, message: bytes) -> None:
         """Send a binary frame like any other: this endpoint encodes it as lines."""

@@ -41,7 +41,6 @@ from connections.http import (
 from connections.images import MAX_BYTES, InvalidImage, image_from_bytes
 from connections.limiters import Limiters
 from connections.manager import ConnectionLifecycle
-from connections.outbox import Outbox
 from connections.protocol import codec
 from connections.protocol.base import Features, KeyScope, common_features
 from connections.protocol.errors import BadParams, Close, CloseCode, validation_problem
@@ -51,7 +50,6 @@ from sessions.conversation.conversation import refusal_of
 from sessions.conversation.history_page import HistoryPage
 from sessions.errors import NotFound, Refused
 from sessions.events import Accepted, Attachment, Deleted, Gap, Journalled, Resumed, Snapshot
-from sessions.limits.bounds import OUTBOX_BYTES
 from sessions.limits.rates import FrameCost
 from sessions.limits.shares import Subject
 from sessions.limits.slots import on_behalf_of
@@ -321,21 +319,24 @@ class EventsEndpoint:
             identity.grant.check(KeyScope.READ)
             await self._stream(exchange, request, identity)
         except Close as why:
-            if why.code is CloseCode.DRAIN:
-                await _send_reconnect(exchange)
+            if why.code is CloseCode.DRAIN:  # an EventSource never reconnects after a refusal
+                await exchange.begin_events("draining")
+                await exchange.write(first_line(retry_ms=RETRY_MS[1]), more=False)
             else:
                 await self._limiters.refuse(exchange, EndpointName.EVENTS, why)
 
     async def _stream(self, exchange: Exchange, request: EventsRequest, identity: Identity) -> None:
         """Raises Close, Refused before the first byte of the answer."""
-        caller = caller_of(identity, _client_id(request, identity), exchange.request.scope)
+        if request.client_id is None and not identity.is_person:
+            raise BadParams("is missing.", field="client_id")
+        client_id = request.client_id or secrets.token_hex(16)
+        caller = caller_of(identity, client_id, exchange.request.scope)
         self._limiters.take_read(caller.subject)
         transport = EventTransport(exchange, first_line(retry_ms=random.randint(*RETRY_MS)))
         reader = EventReader(self._sessions, request.conversation_id)
         view = Connection(
             transport,
             caller=caller,
-            outbox=Outbox(max_bytes=OUTBOX_BYTES),
             features=common_features(request.features),
             tally=self._tally,
             encode=reader.encode,
@@ -347,25 +348,12 @@ class EventsEndpoint:
                 await view.run(partial(_live, view, transport, reader))
 
 
-def _client_id(request: EventsRequest, identity: Identity) -> str:
-    """Return the client id; a person may omit it. Raises BadParams."""
-    if request.client_id is None and not identity.is_person:
-        raise BadParams("is missing.", field="client_id")
-    return request.client_id or secrets.token_hex(16)
-
-
 async def _live(
     view: Connection, transport: EventTransport, reader: EventReader, tasks: asyncio.TaskGroup
 ) -> None:
     tasks.create_task(transport.send())
     tasks.create_task(reader.follow(view))
     await transport.receive()
-
-
-async def _send_reconnect(exchange: Exchange) -> None:
-    """Answer without refusing: an EventSource never reconnects after a refusal."""
-    await exchange.begin_events("draining")
-    await exchange.write(first_line(retry_ms=RETRY_MS[1]), more=False)
 
 
 class EventReader:

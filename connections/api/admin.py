@@ -38,7 +38,7 @@ from connections.protocol.errors import BadParams, Close, CloseCode, Unauthentic
 from connections.protocol.frames import Error
 from sessions.conversation.conversation import incident
 from sessions.errors import Forbidden, NotFound, Refused
-from sessions.limits.quotas import Quota, RedisCounters, usage_quotas
+from sessions.limits.quotas import Quota, usage_quotas
 from sessions.limits.quotas import QuotaKind as Counted
 from sessions.limits.rates import FrameCost, RateLimited
 from sessions.limits.shares import Subject
@@ -72,9 +72,9 @@ class AdminEndpoint:
     """Answers operators' requests. Pages of other origins can't read its answers."""
 
     def __init__(
-        self, *, acts: AdminOperations, owners: OwnerDataService, access: AccessControl, limiters: Limiters
+        self, *, sessions: Sessions, owners: OwnerDataService, access: AccessControl, limiters: Limiters
     ) -> None:
-        self._acts = acts
+        self._sessions = sessions
         self._owners = owners
         self._access = access
         self._limiters = limiters
@@ -135,52 +135,116 @@ class AdminEndpoint:
             note(operator=operator, outcome="done")
 
     async def _list_connections(self, exchange: Exchange, on: AuditDetails) -> None:
-        query = exchange.request.query_params
-        whose, (limit, after) = _noted(query, on), parse_page(query)
-        shown = await self._acts.connections(whose, limit=limit, after=after)
-        on["connections"] = len(shown.connections)
-        await exchange.answer(json_response(shown))
+        page = await self._page(
+            exchange, on, ListConnections, lambda one: one.connections, id_field="connection_id"
+        )
+        on["connections"] = len(page[0])
+        await exchange.answer(json_response(ConnectionsPage(*page)))
 
     async def _list_turns(self, exchange: Exchange, on: AuditDetails) -> None:
+        page = await self._page(exchange, on, ListTurns, lambda one: one.turns, id_field="turn_id")
+        on["turns"] = len(page[0])
+        await exchange.answer(json_response(TurnsPage(*page)))
+
+    async def _page(
+        self,
+        exchange: Exchange,
+        on: AuditDetails,
+        question: type[ListConnections | ListTurns],
+        rows_of: Callable[[ReplicaAnswer], Iterable[Row]],
+        *,
+        id_field: str,
+    ) -> tuple[tuple[Row, ...], str | None, tuple[str, ...]]:
+        """Return a page of rows, the id before the next page, and the replicas that did not answer. Raises Refused."""
         query = exchange.request.query_params
         whose, (limit, after) = _noted(query, on), parse_page(query)
-        shown = await self._acts.turns(whose, limit=limit, after=after)
-        on["turns"] = len(shown.turns)
-        await exchange.answer(json_response(shown))
+        gathered = await self._query_replicas(question(whose, limit + 1, after))
+        every = (
+            msgspec.structs.replace(row, replica=name)
+            for name, one in _replica_answers(gathered)
+            for row in rows_of(one)
+        )
+        rows = _first(every, limit + 1, id_field)
+        more: str | None = getattr(rows[limit - 1], id_field) if len(rows) > limit else None
+        return rows[:limit], more, gathered.silent
 
     async def _disconnect(self, exchange: Exchange, on: AuditDetails) -> None:
-        _, ended = await self._acts.disconnect(_noted(exchange.request.query_params, on, is_needed=True))
+        whose = _noted(exchange.request.query_params, on, is_needed=True)
+        ended = await self._end_connections(Disconnect(whose), on)
         on["connections"] = ended.connections
         await exchange.answer(json_response(ended))
 
     async def _disconnect_one(self, exchange: Exchange, on: AuditDetails) -> None:
         on["connection_id"] = connection_id = _named(exchange, "connection_id")
-        owner, ended = await self._acts.disconnect(parse_subject({}), connection_id)
-        _note(owner, on)
+        ended = await self._end_connections(Disconnect(parse_subject({}), connection_id), on)
         await exchange.answer(json_response(ended))
+
+    async def _end_connections(self, question: Disconnect, on: AuditDetails) -> Disconnected:
+        """End connections, and note the owner of a single one. Raises StoreDown; NotFound if there is none."""
+        gathered = await self._query_replicas(question)
+        answers = [one for _, one in _replica_answers(gathered)]
+        ended = sum(one.ended for one in answers)
+        if not ended:
+            raise NotFound("Connection not found." + _unreachable_note(gathered))
+        _note(next((one.whose for one in answers if one.whose is not None), None), on)
+        return Disconnected(connections=ended, silent=gathered.silent)
 
     async def _stop(self, exchange: Exchange, on: AuditDetails) -> None:
         on["turn_id"] = turn_id = _named(exchange, "turn_id")
-        owner, stopped = await self._acts.stop(turn_id)
-        _note(owner, on)
-        await exchange.answer(json_response(stopped))
+        if (stopped := await self._sessions.stop(turn_id)) is not None:
+            owner, outcome = stopped
+            _note(SubjectFilter(owner.principal, owner.client_id), on)
+            already = outcome.already
+        else:
+            gathered = await self._query_replicas(Stop(turn_id))
+            found = next((one for _, one in _replica_answers(gathered) if one.ended), None)
+            if found is None:
+                raise NotFound("No running turn has this ID." + _unreachable_note(gathered))
+            _note(found.whose, on)
+            already = found.already
+        await exchange.answer(json_response(Stopped(turn_id=turn_id, already=already)))
 
     async def _export(self, exchange: Exchange, on: AuditDetails) -> None:
-        owner = parse_owner(exchange.request.query_params, self._acts.is_person)
-        on |= {"principal": owner.principal, "client_id": owner.client_id}
+        owner = self._owner(exchange, on)
         await self._owners.export(exchange, owner, _by_operator(owner))
 
     async def _erase(self, exchange: Exchange, on: AuditDetails) -> None:
-        owner = parse_owner(exchange.request.query_params, self._acts.is_person)
-        on |= {"principal": owner.principal, "client_id": owner.client_id}
+        owner = self._owner(exchange, on)
         on["conversations"] = erased = await self._owners.erase(owner, _by_operator(owner))
         await exchange.answer(json_response(Erased(erased)))
 
+    def _owner(self, exchange: Exchange, on: AuditDetails) -> Owner:
+        """Return the owner that a request names, and note it for the log. Raises BadParams."""
+        owner = parse_owner(exchange.request.query_params, self._is_person)
+        on |= {"principal": owner.principal, "client_id": owner.client_id}
+        return owner
+
+    def _is_person(self, principal: str) -> bool | None:
+        """Return whether a principal is one person; None for a removed key."""
+        if not principal.startswith(KEY):
+            return True
+        name = principal.removeprefix(KEY)
+        kinds = [key.kind for key in self._access.keys if key.name == name]
+        return kinds[0] is Kind.PERSONAL if kinds else None
+
     async def _list_keys(self, exchange: Exchange, on: AuditDetails) -> None:
+        """Answer with a page of the keys, by name, with today's usage. Raises Refused."""
         limit, after = parse_page(exchange.request.query_params)
-        shown = await self._acts.keys(limit=limit, after=after)
-        on["keys"] = len(shown.keys)
-        await exchange.answer(json_response(shown))
+        keys = sorted((key for key in self._access.keys if key.name > after), key=lambda key: key.name)
+        shown, counts = keys[:limit], self._limiters.counts
+        quota_list = [quota for key in shown for quota in _gauges(key)]
+        used = iter([0] * len(quota_list) if counts is None else await counts.used(quota_list))
+        now = time.time()
+        rows = tuple(
+            KeyRow.of(key, (messages, replies, tokens), now=now)
+            for key, messages, replies, tokens in zip(shown, used, used, used, strict=True)
+        )
+        on["keys"] = len(rows)
+        more = shown[-1].name if len(keys) > limit else None
+        await exchange.answer(json_response(KeysPage(keys=rows, next=more)))
+
+    async def _query_replicas(self, question: ReplicaRequest) -> GatheredAnswers:
+        return await self._sessions.replicas.ask_all(encode(question).decode())
 
 
 class _AdminRoute:
@@ -266,88 +330,6 @@ def _short(query: Query, field: str) -> str | None:
     return value
 
 
-class AdminOperations:
-    """Carries out the acts of operators on all replicas. Knows no HTTP."""
-
-    def __init__(self, sessions: Sessions, access: AccessControl, counts: RedisCounters | None) -> None:
-        self._sessions = sessions
-        self._access = access
-        self._counts = counts
-
-    async def connections(self, whose: SubjectFilter, *, limit: int, after: str) -> ConnectionsPage:
-        """Return a page of connections. Raises StoreDown."""
-        gathered = await self._query_replicas(ListConnections(whose, limit + 1, after))
-        every = (
-            msgspec.structs.replace(row, replica=name)
-            for name, one in _replica_answers(gathered)
-            for row in one.connections
-        )
-        rows = _first(every, limit + 1, "connection_id")
-        more = rows[limit - 1].connection_id if len(rows) > limit else None
-        return ConnectionsPage(connections=rows[:limit], next=more, silent=gathered.silent)
-
-    async def turns(self, whose: SubjectFilter, *, limit: int, after: str) -> TurnsPage:
-        """Return a page of turns that run or wait. Raises StoreDown."""
-        gathered = await self._query_replicas(ListTurns(whose, limit + 1, after))
-        every = (
-            msgspec.structs.replace(row, replica=name)
-            for name, one in _replica_answers(gathered)
-            for row in one.turns
-        )
-        rows = _first(every, limit + 1, "turn_id")
-        more = rows[limit - 1].turn_id if len(rows) > limit else None
-        return TurnsPage(turns=rows[:limit], next=more, silent=gathered.silent)
-
-    async def disconnect(
-        self, whose: SubjectFilter, connection_id: str | None = None
-    ) -> tuple[SubjectFilter | None, Disconnected]:
-        """End `connection_id` and return its owner, or end all that `whose` matches. Raises StoreDown; NotFound if none does."""
-        gathered = await self._query_replicas(Disconnect(whose, connection_id))
-        ended = sum(one.ended for _, one in _replica_answers(gathered))
-        if not ended:
-            raise NotFound("Connection not found." + _unreachable_note(gathered))
-        owner = next((one.whose for _, one in _replica_answers(gathered) if one.whose is not None), None)
-        return owner, Disconnected(connections=ended, silent=gathered.silent)
-
-    async def stop(self, turn_id: str) -> tuple[SubjectFilter | None, Stopped]:
-        """End a turn; return its owner, if known. Raises Refused; NotFound if it is not live."""
-        if (stopped := await self._sessions.stop(turn_id)) is not None:
-            owner, outcome = stopped
-            return SubjectFilter(owner.principal, owner.client_id), Stopped(
-                turn_id=turn_id, already=outcome.already
-            )
-        gathered = await self._query_replicas(Stop(turn_id))
-        for _, one in _replica_answers(gathered):
-            if one.ended:
-                return one.whose, Stopped(turn_id=turn_id, already=one.already)
-        raise NotFound("No running turn has this ID." + _unreachable_note(gathered))
-
-    async def keys(self, *, limit: int, after: str) -> KeysPage:
-        """Return a page of the keys, by name, with today's usage. Raises StoreDown."""
-        keys = sorted((key for key in self._access.keys if key.name > after), key=lambda key: key.name)
-        shown = keys[:limit]
-        quota_list = [quota for key in shown for quota in _gauges(key)]
-        used = [0] * len(quota_list) if self._counts is None else await self._counts.used(quota_list)
-        counts = zip(*[iter(used)] * 3, strict=True)
-        now = time.time()
-        rows = tuple(
-            KeyRow.of(key, (messages, replies, tokens), now=now)
-            for key, (messages, replies, tokens) in zip(shown, counts, strict=True)
-        )
-        return KeysPage(keys=rows, next=shown[-1].name if len(keys) > limit else None)
-
-    def is_person(self, principal: str) -> bool | None:
-        """Return whether a principal is one person; None for a removed key."""
-        if not principal.startswith(KEY):
-            return True
-        name = principal.removeprefix(KEY)
-        kinds = [key.kind for key in self._access.keys if key.name == name]
-        return kinds[0] is Kind.PERSONAL if kinds else None
-
-    async def _query_replicas(self, question: ReplicaRequest) -> GatheredAnswers:
-        return await self._sessions.replicas.ask_all(encode(question).decode())
-
-
 def _replica_answers(gathered: GatheredAnswers) -> Iterator[tuple[str, ReplicaAnswer]]:
     """Yield the replicas' answers; NO_ANSWER for another version's."""
     for name, body in gathered.answers:
@@ -375,20 +357,20 @@ class SubjectFilter(msgspec.Struct, frozen=True):
         return self.principal in (None, principal) and self.client_id in (None, client_id)
 
 
-class ListConnections(msgspec.Struct, frozen=True, tag="connections"):
-    """At most `limit` connections with ids after `after`, in order."""
+class ListRequest(msgspec.Struct, frozen=True):
+    """At most `limit` rows with ids after `after`, in order."""
 
     whose: SubjectFilter
     limit: int
     after: str = ""
 
 
-class ListTurns(msgspec.Struct, frozen=True, tag="turns"):
-    """The same for turns."""
+class ListConnections(ListRequest, frozen=True, tag="connections"):
+    """List connections."""
 
-    whose: SubjectFilter
-    limit: int
-    after: str = ""
+
+class ListTurns(ListRequest, frozen=True, tag="turns"):
+    """List turns that run or wait."""
 
 
 class Disconnect(msgspec.Struct, frozen=True, tag="disconnect"):
@@ -541,7 +523,7 @@ def _one(matching: list[Connection]) -> SubjectFilter | None:
     return None if client is None else SubjectFilter(client.principal, client.client_id)
 
 
-class ConnectionsPage(msgspec.Struct, frozen=True, kw_only=True):
+class ConnectionsPage(msgspec.Struct, frozen=True):
     """`next`: what `after` is for the next page; null: there is none. `silent`: replicas that did not answer."""
 
     connections: tuple[ConnectionRow, ...]
@@ -549,7 +531,7 @@ class ConnectionsPage(msgspec.Struct, frozen=True, kw_only=True):
     silent: tuple[str, ...]
 
 
-class TurnsPage(msgspec.Struct, frozen=True, kw_only=True):
+class TurnsPage(msgspec.Struct, frozen=True):
     """The same of turns."""
 
     turns: tuple[TurnRow, ...]

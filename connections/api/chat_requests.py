@@ -15,7 +15,6 @@ import msgspec
 from connections.api.requests import (
     BOUNDED_ROLES,
     IMAGES,
-    Problem,
     check_images,
     check_length,
     check_messages,
@@ -25,6 +24,7 @@ from connections.api.requests import (
     checked_name,
     chosen_spec,
     decode_request,
+    function_tool,
     image_at,
     image_not_allowed,
     invalid,
@@ -96,8 +96,6 @@ _RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     ("frequency_penalty", lambda n: -2 <= n <= 2, "from -2 to 2"),  # noqa: PLR2004 - OpenAI's range
 )
 _FUNCTION = "function"
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
-_ANY_OBJECT = '{"type":"object","properties":{}}'
 
 
 class ImageUrl(msgspec.Struct, frozen=True):
@@ -528,7 +526,9 @@ def _message(message: ChatMessage, where: str, limits: Limits) -> Message:
         if not is_neutral(getattr(message, field), ([],)):
             raise invalid(f"{where}.{field}", refused, code="unsupported_parameter")
     if (role := _ROLES.get(message.role)) is None:
-        raise _no_role(message.role, f"{where}.role")
+        if message.role == "function":
+            raise invalid(f"{where}.role", "The role function is not supported: use tool.")
+        raise invalid_field(f"{where}.role", "must be system, developer, user, assistant or tool.")
     (content, images), reasoning_text = _content(message, where, limits)
     if role != "assistant":
         if message.tool_calls:
@@ -594,12 +594,6 @@ def _image(part: Part, role: str, where: str, limits: Limits) -> Image:
     return image_at(url, f"{where}.image_url", limits, detail=detail)
 
 
-def _no_role(role: str, field: str) -> Problem:
-    if role == "function":
-        return invalid(field, "The role function is not supported: use tool.")
-    return invalid_field(field, "must be system, developer, user, assistant or tool.")
-
-
 def reasoning_of(request: ChatRequest) -> tuple[str, str]:
     """Return the reasoning (`auto`, `off` or an effort) and its field, empty if there is none. Raises Problem."""
     for field, effort in _requested_efforts(request):
@@ -611,13 +605,24 @@ def reasoning_of(request: ChatRequest) -> tuple[str, str]:
 def template_of(request: ChatRequest) -> dict[str, TemplateValue]:
     """Return the variables of the chat template. Raises Problem."""
     variables: dict[str, TemplateValue] = {}
-    if request.enable_thinking or request.think is True or _is_enabled(request):
+    is_enabled = (
+        request.enable_thinking
+        or request.think is True
+        or (request.thinking is not None and request.thinking.type == "enabled")
+        or (request.reasoning is not None and request.reasoning.enabled)
+    )
+    if is_enabled:
         variables["enable_thinking"] = True
     given = request.chat_template_kwargs or {}
     if len(given) > MAX_VARIABLES:
         raise invalid_field("chat_template_kwargs", f"may have at most {MAX_VARIABLES} variables.")
     for name, value in given.items():
-        _check(name, value)
+        if not _VARIABLE.match(name) or name in _RESERVED:
+            why = "has a name that is not allowed for a template variable."
+            raise invalid_field("chat_template_kwargs", why)
+        if isinstance(value, str) and len(value) > MAX_VALUE_CHARS:
+            why = f"may have at most {MAX_VALUE_CHARS} characters."
+            raise invalid_field(f"chat_template_kwargs.{name}", why)
     return variables | given
 
 
@@ -657,19 +662,6 @@ def _word(thinks: bool) -> str:  # noqa: FBT001 - as it stands in the request
     return "auto" if thinks else "off"
 
 
-def _is_enabled(request: ChatRequest) -> bool:
-    by_word = request.thinking is not None and request.thinking.type == "enabled"
-    return by_word or bool(request.reasoning is not None and request.reasoning.enabled)
-
-
-def _check(name: str, value: TemplateValue) -> None:
-    where = "chat_template_kwargs"
-    if not _VARIABLE.match(name) or name in _RESERVED:
-        raise invalid_field(where, "has a name that is not allowed for a template variable.")
-    if isinstance(value, str) and len(value) > MAX_VALUE_CHARS:
-        raise invalid_field(f"{where}.{name}", f"may have at most {MAX_VALUE_CHARS} characters.")
-
-
 def params_of(request: BaseRequest, limits: Limits, *, length: str, top_logprobs: int | None) -> Params:
     """Return the sampling parameters. `length`: the field that limits the length. Raises Problem."""
     for field, fits, wanted in _RANGES:
@@ -691,7 +683,8 @@ def params_of(request: BaseRequest, limits: Limits, *, length: str, top_logprobs
     try:
         generation = params.generation(requested, max_new_tokens=most)
     except BadParams as error:
-        raise _out_of_range(error, length) from None
+        field = (error.field or "").removeprefix("params.")
+        raise invalid_field(length if field == "max_new_tokens" else field, error.why) from None
     return msgspec.structs.replace(
         generation.params,
         top_logprobs=top_logprobs,
@@ -718,7 +711,9 @@ def replies_of(request: ChoicesRequest, prompts: int = 1) -> int:
 def _biases(given: dict[str, float]) -> tuple[tuple[int, float], ...]:
     if len(given) > MAX_BIASES:
         raise invalid_field("logit_bias", f"may have at most {MAX_BIASES} tokens.")
-    return tuple((_token(name), _bias(value)) for name, value in given.items())
+    if not all(-MAX_BIAS <= value <= MAX_BIAS for value in given.values()):
+        raise invalid_field("logit_bias", f"must have values from -{MAX_BIAS} to {MAX_BIAS}.")
+    return tuple((_token(name), value) for name, value in given.items())
 
 
 def _token(name: str) -> int:
@@ -730,18 +725,6 @@ def _token(name: str) -> int:
     ):
         raise invalid_field("logit_bias", "must have token IDs as keys.")
     return int(name)
-
-
-def _bias(value: float) -> float:
-    if not -MAX_BIAS <= value <= MAX_BIAS:
-        raise invalid_field("logit_bias", f"must have values from -{MAX_BIAS} to {MAX_BIAS}.")
-    return value
-
-
-def _out_of_range(error: BadParams, length: str) -> Problem:
-    field = (error.field or "").removeprefix("params.")
-    field = length if field == "max_new_tokens" else field
-    return invalid_field(field, error.why)
 
 
 def tools_spec(request: ChatRequest) -> ReplySpec:
@@ -765,10 +748,7 @@ def ignored_tools(given: Sequence[FunctionTool] | None) -> tuple[str, ...]:
 def _tool(tool: FunctionTool, where: str) -> Tool:
     if (function := tool.function) is None:
         raise invalid_field(where, "is missing.")
-    if not _NAME.match(function.name):
-        raise invalid_field(f"{where}.name", "must have 1 to 64 letters, digits, _ or -.")
-    parameters = schema_text(function.parameters, f"{where}.parameters")
-    return Tool(function.name, function.description or "", parameters or _ANY_OBJECT)
+    return function_tool(function.name, function.description, function.parameters, where)
 
 
 def _choice(given: str | ToolChoice | None, tools: tuple[Tool, ...]) -> ReplySpec:

@@ -80,17 +80,23 @@ _BUSY = "The server is busy with other exports or erasures; try again in a momen
 _log = structlog.get_logger("midstream.account")
 
 
-class _HttpConnection:
-    """An HTTP reply as a connection, for the API key store. The client notices only its end."""
+class AbortOnRevocation:
+    """An HTTP answer as a connection, cut off when the caller's key is revoked.
 
-    def __init__(self, exchange: Exchange) -> None:
+    `at_expiry`: also as soon as the JWT expires, since it can't be renewed here.
+    """
+
+    def __init__(self, exchange: Exchange, *, at_expiry: bool = True) -> None:
         self._exchange = exchange
+        self._at_expiry = at_expiry
 
-    def push(self, frame: Frame) -> None:
-        """Do nothing: a running reply can't carry other frames."""
+    def push(self, frame: Frame) -> None:  # noqa: ARG002 - an HTTP answer has no place for it
+        """Cut the answer off at an expiry."""
+        if self._at_expiry:
+            self._exchange.cut_off()
 
     def shut(self, close: Close) -> None:  # noqa: ARG002 - the log has the reason
-        """End the reply."""
+        """Cut the answer off."""
         self._exchange.cut_off()
 
 
@@ -136,7 +142,7 @@ class RequestContext:
         self, exchange: Exchange, caller: Caller, work: Coroutine[None, None, None]
     ) -> None:
         """Do the work while the client is there and its token valid. Raises ClientDisconnect if not."""
-        with self._access.watch(caller.identity, _HttpConnection(exchange)):
+        with self._access.watch(caller.identity, AbortOnRevocation(exchange, at_expiry=False)):
             await exchange.cancel_on_disconnect(work)
 
     def model(self, name: str | None, grant: Grant) -> ServedModel:
@@ -548,20 +554,6 @@ async def _write(exchange: Exchange, part: bytes, *, more: bool = True) -> None:
     """Raises TimeoutError, ClientDisconnect."""
     async with asyncio.timeout(PART_S):
         await exchange.write(part, more=more)
-
-
-class AbortOnRevocation:
-    """Cuts an answer off when the caller's key is revoked, or the JWT expires."""
-
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
-
-    def push(self, frame: Frame) -> None:  # noqa: ARG002 - the answer has no place for it
-        """Cut the answer off: the token can't be renewed here."""
-        self._exchange.cut_off()
-
-    def shut(self, close: Close) -> None:
-        """Do nothing: it is cut off already."""
 
 
 @contextmanager

@@ -34,8 +34,8 @@ from connections.authentication.caller import Caller
 from connections.http import SSE_DONE, EndpointName, Exchange, json_response, sse
 from connections.protocol.base import Grant, Limits
 from engine import messages
-from engine.api import Texts, Vectors
-from engine.messages import ChosenToken, Languages, ModelFacts
+from engine.api import Texts
+from engine.messages import ChosenToken, Languages
 from engine.served_models import ServedModel
 from engine.upstream.engine import UpstreamEmbedder
 from sessions.embedding import Embedding
@@ -67,7 +67,10 @@ class GenerationEndpoint(ModelEndpoint[R]):
     async def answer(self, exchange: Exchange, caller: Caller, request: R, body_lease: ExitStack) -> None:
         """Have turns write the replies. Raises Refused."""
         turn_requests = await self.build_requests(exchange, caller, request)
-        await self._count(caller, turn_requests)
+        # each reply counts as a message; one was counted when the request came
+        number = sum(ask.replies for ask in turn_requests)
+        self.request_context.take(caller, number - 1)
+        await self.request_context.count(caller, number)
         replies = await self.sessions.ephemeral.answers(caller.owner, turn_requests)
         body_lease.close()
         encoder = self.encoder(request, replies.first.turn_id, int(time.time()))
@@ -76,12 +79,6 @@ class GenerationEndpoint(ModelEndpoint[R]):
             await (_send_stream if request.stream else _send_complete)(exchange, replies, encoder, prompts)
         finally:
             replies.cancel()
-
-    async def _count(self, caller: Caller, turn_requests: Sequence[EphemeralRequest]) -> None:
-        """Count each reply as a message; one was counted when the request came. Raises RateLimited."""
-        replies = sum(ask.replies for ask in turn_requests)
-        self.request_context.take(caller, replies - 1)
-        await self.request_context.count(caller, replies)
 
 
 async def _send_stream(
@@ -209,6 +206,8 @@ class ModelsEndpoint:
     def _shown(self, model: ServedModel, name: str) -> Model:
         facts = model.engine.facts
         window = UNSET if facts is None else facts.context_tokens
+        takes_images = facts is not None and "images" in facts.features
+        modalities = Architecture(input_modalities=("text", "image") if takes_images else ("text",))
         return Model(
             id=name,
             created=self._created,
@@ -216,12 +215,8 @@ class ModelsEndpoint:
             context_length=window,
             root=UNSET if name == model.name else model.name,
             languages=UNSET if facts is None or facts.languages is None else facts.languages,
-            architecture=UNSET if facts is None else _architecture(facts),
+            architecture=UNSET if facts is None else modalities,
         )
-
-
-def _architecture(facts: ModelFacts) -> Architecture:
-    return Architecture(input_modalities=("text", "image") if "images" in facts.features else ("text",))
 
 
 def openai_routes(sessions: Sessions, request_context: RequestContext, pages: PageRoutes) -> list[BaseRoute]:
@@ -667,12 +662,9 @@ class EmbeddingsEndpoint(HttpEndpoint[EmbeddingRequest]):
         vectors = await self._embedding.embed(caller.owner, caller.group, embedder, texts)
         body_lease.close()
         self.request_context.used(caller, vectors.tokens)
-        await exchange.answer(json_response(_embedding_list(vectors, embedder.name)))
-
-
-def _embedding_list(vectors: Vectors, model: str) -> EmbeddingList:
-    data = tuple(EmbeddedText(index=place, embedding=one) for place, one in enumerate(vectors.vectors))
-    return EmbeddingList(data=data, model=model, usage=EmbeddingUsage(vectors.tokens, vectors.tokens))
+        data = tuple(EmbeddedText(index=place, embedding=one) for place, one in enumerate(vectors.vectors))
+        usage = EmbeddingUsage(vectors.tokens, vectors.tokens)
+        await exchange.answer(json_response(EmbeddingList(data=data, model=embedder.name, usage=usage)))
 
 
 _request = msgspec.json.Decoder(EmbeddingRequest).decode

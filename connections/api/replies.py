@@ -40,7 +40,7 @@ from sessions.events import (
     ToolState,
     Usage,
 )
-from sessions.records import CallRecord, Owner, digest
+from sessions.records import CallRecord, Owner
 from sessions.running.ephemeral import MAX_WAITING_BYTES, Piece, ReasoningPiece, TextPiece
 from sessions.service import Sessions
 from sessions.turn.message_request import Append, GenerationConfig, MessageRequest, OnBusy, Placement
@@ -222,8 +222,8 @@ def waits_for_client(call: CallRecord | ShownCall) -> bool:
 class ServerToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call in its current state. `args`: the text of a JSON object; `args_sha256`: its hash.
 
-    `needs_approval`: a user has to allow it. `output`: what the model reads of an ended call;
-    `failed`: it has no result. `expires_at`: Unix milliseconds, if it waits for a client.
+    `needs_approval`: a user has to allow it. `output`: what the model reads of an ended call.
+    `expires_at`: Unix milliseconds, if it waits for a client.
     """
 
     call_id: str
@@ -233,7 +233,6 @@ class ServerToolCall(msgspec.Struct, frozen=True, kw_only=True):
     needs_approval: bool
     state: CallState = CallState.WAITING
     output: str = ""
-    failed: bool = False
     expires_at: int | None = None
 
     @classmethod
@@ -249,16 +248,6 @@ class ServerToolCall(msgspec.Struct, frozen=True, kw_only=True):
         )
         return call if isinstance(call_event, ToolCall) else call.after(call_event)
 
-    @classmethod
-    def kept(cls, record: CallRecord) -> ServerToolCall:
-        """Make one from its record in the store."""
-        return cls.of(record.shown())
-
-    @classmethod
-    def for_approval(cls, record: CallRecord) -> ServerToolCall:
-        """Make one with the arguments that a user was asked about; it may run with others."""
-        return msgspec.structs.replace(cls.kept(record), args=record.args, args_sha256=digest(record.args))
-
     @property
     def waits(self) -> bool:
         """Whether it waits for an approval."""
@@ -266,10 +255,8 @@ class ServerToolCall(msgspec.Struct, frozen=True, kw_only=True):
 
     def after(self, now: ToolState | ShownCall) -> ServerToolCall:
         """Return the call after a change."""
-        if not now.state.is_settled:
-            return msgspec.structs.replace(self, state=now.state)
-        is_done = now.state is CallState.DONE and now.error is None
-        return msgspec.structs.replace(self, state=now.state, output=result_text(now), failed=not is_done)
+        output = result_text(now) if now.state.is_settled else self.output
+        return msgspec.structs.replace(self, state=now.state, output=output)
 
 
 class _PendingPiece(msgspec.Struct):
@@ -457,7 +444,7 @@ class StoredReply:
             return
         now = ServerToolCall.of(call)
         self._progress.calls[call.call_id] = now
-        begun = msgspec.structs.replace(now, state=CallState.WAITING, output="", failed=False)
+        begun = msgspec.structs.replace(now, state=CallState.WAITING, output="")
         self._put(begun, call.off)
         if now.state.is_settled:
             self._put(now, call.off)

@@ -111,6 +111,7 @@ _IDS = re.compile(rb"\[\s*(\[|[0-9])")
 MAX_NAME_CHARS = 256
 """Characters of a call's id, or its function's name, in the history: other servers may have made them."""
 MAX_TOOLS = 128
+FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 EFFORT = re.compile(r"[a-z]{1,16}\Z")
 _EFFORTS = {"none": "off", "default": "auto"}
 BOUNDED_ROLES = ("system", "user")
@@ -313,6 +314,15 @@ def check_length(text: str, field: str, max_chars: int) -> None:
     if len(text) > max_chars:
         why = f"The message is too long: it has {len(text)} characters, and {max_chars} are allowed."
         raise invalid(field, why, code="content_too_long")
+
+
+def function_tool(name: str, description: str | None, parameters: msgspec.Raw, where: str) -> Tool:
+    """Return a function that a client runs. `where`: its place in the request. Raises Problem."""
+    if not FUNCTION_NAME.match(name):
+        raise invalid_field(f"{where}.name", "must have 1 to 64 letters, digits, _ or -.")
+    tool = Tool(name, description or "")
+    schema = schema_text(parameters, f"{where}.parameters")
+    return tool if schema is None else msgspec.structs.replace(tool, parameters=schema)
 
 
 def unique_tools(found: Iterable[tuple[str, Tool]]) -> dict[str, Tool]:

@@ -19,14 +19,12 @@ from connections.manager import ConnectionLifecycle
 from connections.middleware import client_address_of
 from connections.native.handler import FrameHandler
 from connections.native.server_info import ReadyFields, ServerInfo
-from connections.outbox import Outbox
 from connections.protocol import codec
 from connections.protocol.base import (
     AUDIO,
     SERVED,
     SHARE,
     TOOLS,
-    Grant,
     ServerTool,
     common_features,
 )
@@ -36,7 +34,7 @@ from connections.voice import VoiceConnection, VoiceService
 from connections.websocket_endpoint import WebSocketEndpoint, WebSocketTransport
 from engine.errors import EngineError
 from sessions.errors import Refused
-from sessions.limits.bounds import HELLO_S, OUTBOX_BYTES
+from sessions.limits.bounds import HELLO_S
 from sessions.service import Sessions
 
 SUBPROTOCOL = "midstream.v1"
@@ -76,15 +74,11 @@ class NativeEndpoint(WebSocketEndpoint[WebSocket]):
         with self.limiters.handshake_limit.slot(client_address_of(handshake_info.scope)):
             hello = self._receive_hello(await self.first_message(socket, "hello"), socket)
             identity = await self._identify(socket, hello, handshake_info.headers.get("authorization"))
-            ready_fields = await self._ready_fields(identity.grant)
+            try:
+                ready_fields = await self._server_info.ready_fields(identity.grant)
+            except EngineError as error:
+                raise Close(CloseCode.OVERLOAD, "The model is not loaded yet; reconnect.") from error
         await self._serve(socket, hello, identity, ready_fields, scope=handshake_info.scope)
-
-    async def _ready_fields(self, grant: Grant) -> ReadyFields:
-        """Return the fields of `ready`. Raises Close."""
-        try:
-            return await self._server_info.ready_fields(grant)
-        except EngineError as error:
-            raise Close(CloseCode.OVERLOAD, "The model is not loaded yet; reconnect.") from error
 
     async def _identify(
         self, transport: WebSocketTransport, hello: Hello, authorization: str | None
@@ -137,16 +131,20 @@ class NativeEndpoint(WebSocketEndpoint[WebSocket]):
         connection = Connection(
             transport,
             caller=caller,
-            outbox=Outbox(max_bytes=OUTBOX_BYTES),
             features=common_features(hello.features),
             tally=self.tally,
         )
+        tools = tuple(
+            ServerTool(name=tool.name, description=tool.description, approval=tool.approval.value)
+            for tool in self._sessions.tools.offered()
+        )
+        shares, speaks = self._sessions.shares, self._spoken is not None
         ready = Ready(
             ref=hello.ref,
             connection_id=connection.connection_id,
             client_id=client_id,
-            features=self._features(),
-            tools=_tools_of(self._sessions) if TOOLS in connection.features else (),
+            features=SERVED + ((SHARE,) if shares else ()) + ((AUDIO,) if speaks else ()),
+            tools=tools if TOOLS in connection.features else (),
             **msgspec.structs.asdict(ready_fields),
         )
         async with self._lifecycle.registered(connection):
@@ -163,11 +161,6 @@ class NativeEndpoint(WebSocketEndpoint[WebSocket]):
                 finally:
                     spoken.inner = None  # breaks a cycle that only the collector would free
 
-    def _features(self) -> tuple[str, ...]:
-        """Return this server's features beyond the base."""
-        shares, speaks = self._sessions.shares, self._spoken is not None
-        return SERVED + ((SHARE,) if shares else ()) + ((AUDIO,) if speaks else ())
-
 
 async def _refresh(
     validity: SessionValidity, connection: Connection, ready: Ready, frame: AuthRefresh
@@ -183,11 +176,3 @@ def _check_same(token: str | None, shown: str | None) -> None:
         raise Unauthenticated(
             "The token in hello differs from that in the Authorization header.", why="two tokens"
         )
-
-
-def _tools_of(sessions: Sessions) -> tuple[ServerTool, ...]:
-    """Describe the server's tools for clients."""
-    return tuple(
-        ServerTool(name=tool.name, description=tool.description, approval=tool.approval.value)
-        for tool in sessions.tools.offered()
-    )

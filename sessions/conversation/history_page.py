@@ -43,15 +43,6 @@ class TurnReader:
             return None  # it was removed from the history
         return StoredTurn(record, reply, note, await self._history.epoch(keys))
 
-    async def following(self, owner: Owner, conversation_id: str, turn: StoredTurn) -> StoredTurn | None:
-        """Return the turn that follows a turn's calls, without a note; None if there is none, or calls are open."""
-        keys = Keys.of(owner, conversation_id)
-        record = await self._history.follower(keys, turn.record)
-        if record is None:
-            return None
-        reply = None if record.done is None else await self._history.message(keys, record.reply_id)
-        return StoredTurn(record, reply, b"", turn.epoch)
-
     async def awaits_calls(self, owner: Owner, conversation_id: str, turn_id: str) -> bool:
         """Return whether the turn that follows another one's calls is not accepted yet."""
         keys = Keys.of(owner, conversation_id)

@@ -160,8 +160,6 @@ def _offered(tool: RemoteTool, options: ServerOptions, *, taken: dict[str, Any])
         parameters=_checked(tool.schema),
         approval=_approval(tool, options),
         idempotent=tool.idempotent or tool.read_only or bool({ALL, tool.name} & {*options.idempotent}),
-        server=options.name,
-        named_there=tool.name,
     )
 
 

@@ -32,8 +32,7 @@ class Approval(Enum):
 class ServerTool(msgspec.Struct, frozen=True, kw_only=True):
     """A tool that the server runs. `name`: 1 to 64 of A-Z, a-z, 0-9, `_` and `-`, unique in its registry.
 
-    `parameters`: the JSON Schema of an object, as text. `idempotent`: a call with an unknown outcome may be run again. `server`:
-    the name that the operator gave its MCP server, empty for a function; `named_there`: the tool's name at that server.
+    `parameters`: the JSON Schema of an object, as text. `idempotent`: a call with an unknown outcome may be run again.
     """
 
     name: str
@@ -41,8 +40,6 @@ class ServerTool(msgspec.Struct, frozen=True, kw_only=True):
     parameters: str
     approval: Approval
     idempotent: bool
-    server: str = ""
-    named_there: str = ""
 
     @property
     def shown(self) -> Tool:
@@ -209,7 +206,6 @@ class ToolRegistry:
         self._seen: tuple[tuple[ServerTool, ...], ...] = ()
         self._offered: dict[str, tuple[ServerTool, ToolSource]] = {}
         self._known: set[str] = set()
-        self._servers: set[str] = set()
         self.counters = ToolCounters()
 
     @asynccontextmanager
@@ -230,16 +226,6 @@ class ToolRegistry:
     def offered(self) -> tuple[ServerTool, ...]:
         """Return the current tools, in an order that stays the same while they do."""
         return tuple(tool for tool, _ in self._current().values())
-
-    def of_server(self, server: str) -> tuple[ServerTool, ...] | None:
-        """Return the tools of the server that the operator named so (empty: the functions); None if it never had any."""
-        found = tuple(tool for tool in self.offered() if tool.server == server)
-        return found if found or server in self._servers else None
-
-    @property
-    def servers(self) -> tuple[str, ...]:
-        """The names of the MCP servers that have tools now."""
-        return tuple(dict.fromkeys(tool.server for tool in self.offered() if tool.server))
 
     def tool(self, name: str) -> ServerTool | None:
         """Return the tool of that name; None if there is none now."""
@@ -271,7 +257,6 @@ class ToolRegistry:
             if len(self._known) > MOST_KNOWN:
                 self._known.clear()
             self._known.update(self._offered)
-            self._servers.update(tool.server for tool, _ in self._offered.values())
         return self._offered
 
     def _collected(

@@ -21,7 +21,8 @@ from structlog.testing import capture_logs
 
 from app import logs
 from app.keys import add_key, revoke_key
-from connections.api.admin import PATH, AdminOperations
+from connections.api import admin
+from connections.api.admin import PATH
 from connections.authentication.api_keys import KeyPolicy, Kind, digest_of, parse_policy
 from engine.scripted import ScriptedEngine
 from sessions.replicas import rpc
@@ -376,10 +377,10 @@ async def test_who_looks_for_a_door_is_in_the_log(
 async def test_a_defect_is_answered_by_a_number_that_the_log_has(
     first_replica: InProcessService, operator: str, audit: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fail(*_: object, **__: object) -> None:
+    def fail(_: object) -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(AdminOperations, "keys", fail)
+    monkeypatch.setattr(admin, "_gauges", fail)
     status, body = await call_api(first_replica, operator, "GET", "/keys")
     assert (status, body["error"]["code"]) == (500, "internal")
     (number,) = re.findall("[0-9a-f]{8}", body["error"]["message"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ from openai import AsyncOpenAI
 from openai.types.responses import Response
 
 from connections.api.responses import store as response_store
-from engine.scripted import Call
+from engine.scripted import Call, ScriptedEngine
+from sessions.errors import StoreDown
 from sessions.store import history
 from sessions.turn import prompt
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.openai_client import client_of, create_response
 from tests.jwt_signing import KEY
+from tests.sessions.chat_driver import eventually
 
 WEATHER: Any = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
 
@@ -140,3 +143,41 @@ async def test_a_conversation_that_no_window_holds_is_not_read_to_be_gone_on_wit
         await create_response(sdk, "And?", conversation="long")
     assert refused.value.code == "context_length_exceeded"
     assert (await create_response(sdk, "And?", conversation="long", truncation="auto")).status == "completed"
+
+
+async def test_a_call_has_one_output(sdk: AsyncOpenAI, running: InProcessService) -> None:
+    running.engine.script([Call("weather")])
+    first = await create_response(sdk, "Weather?", tools=[WEATHER])
+    output = {"type": "function_call_output", "call_id": first.output[0].call_id, "output": "Sun"}  # type: ignore[union-attr]
+    with pytest.raises(openai.BadRequestError, match="may have one output of the call"):
+        await create_response(sdk, [output, output], previous_response_id=first.id)
+
+
+async def test_nothing_is_left_of_a_response_that_fails_once_its_turn_was_accepted(
+    sdk: AsyncOpenAI, running: InProcessService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: Any) -> None:
+        raise StoreDown("The store is away.")
+
+    monkeypatch.setattr(response_store.ResponseStore, "note", fail)
+    with pytest.raises(openai.InternalServerError):
+        await create_response(sdk, "Hello!")
+    await eventually(lambda: running.service._sessions.statistics().conversations == 0)
+
+
+async def test_a_message_that_leaves_the_queue_ends_nobody_elses_response(tmp_path: Path) -> None:
+    engine = ScriptedEngine(by_hand=True)
+    async with serving(tmp_path, engine) as running, client_of(running) as sdk:
+
+        async def turns(number: int) -> None:
+            await eventually(lambda: running.service._sessions.statistics().turns == number)
+
+        engine.script(["Well."])
+        first = asyncio.create_task(create_response(sdk, "Hold on.", conversation="c"))
+        await eventually(lambda: len(engine.requests) == 1)
+        second = asyncio.create_task(create_response(sdk, "And?", conversation="c"))
+        await turns(2)
+        second.cancel()
+        await turns(1)
+        engine.step(3)
+        assert (await first).output_text == "Well."

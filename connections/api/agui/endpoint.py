@@ -157,7 +157,7 @@ class StoredThreads(StoredTurns):
 
     async def has(self, caller: Caller, request: RunInput) -> bool:
         """Return whether a run's thread is kept here: it uses server tools, or answers an interrupt. Raises StoreDown."""
-        if request.server_tools is not None:
+        if request.props.server_tools is not None:
             return True
         if not request.resume or not can_reconnect(caller) or not is_conversation_id(request.thread_id):
             return False
@@ -232,7 +232,7 @@ class StoredThreads(StoredTurns):
 
     def _server_tools(self, request: RunInput) -> tuple[OfferedTool, ...]:
         """Return the server tools that a run names. Raises Problem."""
-        box, names = self.sessions.tools, request.server_tools or []
+        box, names = self.sessions.tools, request.props.server_tools or []
         field = "forwardedProps.server_tools"
         for number, name in enumerate(names):
             if name != "*" and box.tool(name) is None:

@@ -92,7 +92,10 @@ class RunContext(msgspec.Struct, frozen=True):
 
 
 class ForwardedProps(msgspec.Struct, frozen=True):
-    """The client's own fields that have an effect here: which model answers, and how. They have OpenAI's names."""
+    """The client's own fields that have an effect here: which model answers, and how. They have OpenAI's names.
+
+    `server_tools`: the server tools that a run may call, `*` for all; its thread is then kept here.
+    """
 
     model: str | None = None
     max_tokens: int | None = None
@@ -105,11 +108,6 @@ class ForwardedProps(msgspec.Struct, frozen=True):
     enable_thinking: bool | None = None
     tool_choice: str | None = None
     parallel_tool_calls: bool | None = None
-
-
-class ThreadProps(msgspec.Struct, frozen=True):
-    """Another field: the server tools that a run may call, `*` for all. The thread is then kept here."""
-
     server_tools: list[str] | None = None
 
 
@@ -150,12 +148,6 @@ class RunInput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return _props(self.forwarded_props) if is_object else ForwardedProps()
 
     @property
-    def server_tools(self) -> list[str] | None:
-        """The server tools that the run may call; None: not given. Raises msgspec.ValidationError."""
-        is_object = bytes(self.forwarded_props).startswith(b"{")
-        return _thread_props(self.forwarded_props).server_tools if is_object else None
-
-    @property
     def model(self) -> str | None:
         """The requested model; None: the default."""
         return self.props.model
@@ -176,7 +168,7 @@ def run_input(body: bytes) -> RunInput:
 def _checked(body: bytes) -> RunInput:
     body.decode()  # the decoder does not check the UTF-8 of raw fields
     request = _decode(body)
-    _ = request.props, request.server_tools
+    _ = request.props
     return request
 
 
@@ -222,6 +214,7 @@ def names_of(request: RunInput) -> Mapping[str, str]:
 def _chat(request: RunInput, messages: Sequence[ChatMessage]) -> ChatRequest:
     """Return the run as a request of the chat's endpoint."""
     props = msgspec.structs.asdict(request.props)
+    del props["server_tools"]
     tools = [FunctionTool(Function(one.name, one.description, one.parameters)) for one in request.tools or ()]
     full_message = _with_context(messages, request.context or ())
     return ChatRequest(
@@ -317,6 +310,5 @@ def _start(starts: Sequence[int], place: int) -> int:
 
 
 _props = msgspec.json.Decoder(ForwardedProps).decode
-_thread_props = msgspec.json.Decoder(ThreadProps).decode
 Content = str | list[RunPart] | None
 _content = msgspec.json.Decoder(Content).decode

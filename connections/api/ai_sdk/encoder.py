@@ -385,8 +385,12 @@ class ChunkEncoder:
         return [*self._start(self.turn_id or ""), Finish(finish_reason="tool-calls")]
 
     def _calls_answered(self, answered_calls: CallsAnswered) -> list[Chunk]:
-        if answered_calls.following_replies:
-            return self._continued(answered_calls.following_replies)
+        if replies := answered_calls.following_replies:  # the client repeated its answers
+            result = [*self._start(self.turn_id or ""), *self._steps(replies)]
+            if not self.is_over and not is_running(replies):
+                self.end = StreamEnd.SENT
+                result.append(Finish(finish_reason="other"))
+            return result
         if result := self._pause():
             return result
         is_open = any(not call.state.is_settled for call in self._calls.values())
@@ -394,14 +398,6 @@ class ChunkEncoder:
             return []
         self.end = StreamEnd.SENT
         return [*self._start(self.turn_id or ""), Finish(finish_reason="other")]
-
-    def _continued(self, following_replies: tuple[ShownMessage, ...]) -> list[Chunk]:
-        """Return what a client gets for repeating its answers to calls."""
-        result = [*self._start(self.turn_id or ""), *self._steps(following_replies)]
-        if not self.is_over and not is_running(following_replies):
-            self.end = StreamEnd.SENT
-            result.append(Finish(finish_reason="other"))
-        return result
 
     def _resumed(self, page: HistoryPage) -> list[Chunk]:
         """Return the message that is being written, from its start."""

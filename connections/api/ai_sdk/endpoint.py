@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 
@@ -66,18 +66,15 @@ from connections.http import (
     sse,
 )
 from connections.middleware import client_address_of
-from connections.outbox import Outbox
 from connections.protocol import codec
 from connections.protocol.base import KeyScope, ServerFrame
 from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, Unauthenticated
 from connections.protocol.frames import Error, Frame
 from connections.websocket_endpoint import MultilineTransport, WebSocketEndpoint, WebSocketTransport
-from engine.vision.image import Image
 from sessions.conversation.conversation import refusal_of
-from sessions.conversation.history_page import HistoryPage, ShownMessage
+from sessions.conversation.history_page import HistoryPage
 from sessions.errors import EngineDown, NotFound, Overloaded, Refused
 from sessions.events import Event
-from sessions.limits.bounds import OUTBOX_BYTES
 from sessions.limits.slots import on_behalf_of
 from sessions.turn.turn import Cancel
 
@@ -155,24 +152,25 @@ class ChatEndpoint:
         self._limiters.take_read(reader.subject)
         with ExitStack() as body_lease:
             request = await self._service.request_context.read(exchange, reader, body_lease, chat_request)
-
-            def begin(
-                chat_handler: ChatHandler, view: Connection, encoder: ChunkEncoder
-            ) -> PendingWork | None:
-                return chat_handler.begin(view, encoder, request)
-
             caller = chat_caller(identity, client_id, request.id, exchange.request.scope)
-            await self._stream(exchange, caller, request.id, begin, body_lease.close)
+            await self._stream(
+                exchange,
+                caller,
+                request.id,
+                lambda handler, view, encoder: handler.begin(view, encoder, request),
+                body_lease.close,
+            )
 
     async def _resume(self, exchange: Exchange) -> None:
         """Send the message that is being written, from its start."""
         chat_id, caller = await self._caller_of_path(exchange)
-
-        def begin(chat_handler: ChatHandler, view: Connection, encoder: ChunkEncoder) -> PendingWork | None:
-            return chat_handler.resume(view, encoder, chat_id)
-
         try:
-            await self._stream(exchange, caller, chat_id, begin)
+            await self._stream(
+                exchange,
+                caller,
+                chat_id,
+                lambda handler, view, encoder: handler.resume(view, encoder, chat_id),
+            )
         except NotFound:  # the chat has no message yet
             await exchange.answer(Response(status_code=204))
 
@@ -198,16 +196,11 @@ class ChatEndpoint:
             messages = await newest_messages(self._sessions, caller.owner, chat_id, PAGE)
         chain = latest_replies(messages)
         kept = messages[: len(messages) - len(chain)] if is_running(chain) else messages
-        images = await self._images(caller, chat_id, kept)
+        shown = [one.id for message in kept if message.attachments for one in message.attachments]
+        images = await self._sessions.images.newest(
+            caller.owner, chat_id, reversed(shown), most=MESSAGES_IMAGE_BYTES
+        )
         await exchange.answer(json_response(ui_messages(kept, images)))
-
-    async def _images(
-        self, caller: Caller, chat_id: str, messages: Sequence[ShownMessage]
-    ) -> dict[str, Image]:
-        """Return the newest images of messages, up to a number of bytes. Raises StoreDown."""
-        shown = [one.id for message in messages if message.attachments for one in message.attachments]
-        images = self._sessions.images
-        return await images.newest(caller.owner, chat_id, reversed(shown), most=MESSAGES_IMAGE_BYTES)
 
     async def _identify(self, exchange: Exchange) -> tuple[Identity, str | None]:
         """Return the identity, and the client id in the URL. Raises Refused."""
@@ -236,7 +229,6 @@ class ChatEndpoint:
         view = Connection(
             transport,
             caller=caller,
-            outbox=Outbox(max_bytes=OUTBOX_BYTES),
             features=FEATURES,
             tally=self._tally,
             encode=transport.encode,
@@ -310,21 +302,6 @@ def aisdk_routes(endpoint: ChatEndpoint, socket: ChatSocketEndpoint, pages: Page
     return [*endpoint.routes(pages), WebSocketRoute(PATH, socket.handle)]
 
 
-class FirstMessageReplay(MultilineTransport):
-    """Returns a socket's first message again."""
-
-    def __init__(self, socket: WebSocketTransport, message: str | bytes) -> None:
-        super().__init__(socket)
-        self._first: str | bytes | None = message
-
-    async def receive(self) -> str | bytes:
-        """Return the next message. Raises Disconnected."""
-        if (first := self._first) is None:
-            return await super().receive()
-        self._first = None
-        return first
-
-
 class ChatHandshake(msgspec.Struct, frozen=True):
     """A client before it is identified. `client_id`: from the URL."""
 
@@ -352,7 +329,7 @@ class ChatSocketEndpoint(WebSocketEndpoint[ChatHandshake]):
         with self.limiters.handshake_limit.slot(client_address_of(handshake_info.websocket.scope)):
             message = await self.first_message(socket, "request")
             identity, opening = await self._authenticate(handshake_info.websocket, socket, message)
-        await self._serve(handshake_info, FirstMessageReplay(socket, message), identity, opening)
+        await self._serve(handshake_info, MultilineTransport(socket, first=message), identity, opening)
 
     async def _authenticate(
         self, websocket: WebSocket, socket: WebSocketTransport, message: str | bytes
@@ -360,24 +337,23 @@ class ChatSocketEndpoint(WebSocketEndpoint[ChatHandshake]):
         """Return the identity by the handshake or the first request, and that request. Raises Close."""
         request_id = ""
         try:
-            opening = _opening_frame(decode(message))
+            opening = decode(message)
+            if isinstance(opening, AbortFrame):
+                raise BadFrame("The first frame must be a send or a resume.", ref=opening.ref)
             request_id = opening.request_id
             shown = websocket.headers.get("authorization") or token_of(opening.headers)
             identity = await identity_or_ticket(self.access, shown, websocket.query_params.get("ticket"))
         except Refused as why:
-            self._send_error(socket, request_id, why)
+            self.tally.sent(error_code_of(why))
+            if socket.is_writable():
+                socket.write(encode(ErrorFrame(request_id=request_id, error_text=str(why))))
             raise Close(_close_code(why), str(why)) from None
         return identity, opening
-
-    def _send_error(self, socket: WebSocketTransport, request_id: str, why: Problem) -> None:
-        self.tally.sent(error_code_of(why))
-        if socket.is_writable():
-            socket.write(encode(ErrorFrame(request_id=request_id, error_text=str(why))))
 
     async def _serve(
         self,
         handshake_info: ChatHandshake,
-        transport: FirstMessageReplay,
+        transport: MultilineTransport,
         identity: Identity,
         opening: SendFrame | ResumeFrame,
     ) -> None:
@@ -387,7 +363,6 @@ class ChatSocketEndpoint(WebSocketEndpoint[ChatHandshake]):
             caller=chat_caller(
                 identity, handshake_info.client_id, opening.id, handshake_info.websocket.scope
             ),
-            outbox=Outbox(max_bytes=OUTBOX_BYTES),
             features=FEATURES,
             tally=self.tally,
             encode=streams.encode,
@@ -434,7 +409,11 @@ class SocketHandler:
     def handle(self, connection: Connection, frame: ClientFrame) -> PendingWork | None:
         """Decide at once; return work that waits for the store. Raises Refused."""
         if isinstance(frame, AbortFrame):
-            return self._abort(connection, frame)
+            stream = self._streams.drop(frame.request_id)
+            # front ends withdraw by themselves what they resumed, and was not sent yet
+            if stream is None or (stream.is_resumed and not stream.encoder.has_started):
+                return None
+            return self._chat_handler.stop(connection, stream.encoder, stream.chat_id)
         if self._only_chat_id not in (None, frame.id):
             why = "differs from the first chat of this WebSocket. Add `client_id` to its URL to use several."
             raise BadParams(why, field="id")
@@ -462,20 +441,6 @@ class SocketHandler:
             return
         if (slow := self._begin(connection, encoder, frame)) is not None:
             await slow
-
-    def _abort(self, connection: Connection, frame: AbortFrame) -> PendingWork | None:
-        """Stop a reply, unless it was resumed and is still unsent: front ends withdraw such requests by themselves."""
-        stream = self._streams.drop(frame.request_id)
-        if stream is None or (stream.is_resumed and not stream.encoder.has_started):
-            return None
-        return self._chat_handler.stop(connection, stream.encoder, stream.chat_id)
-
-
-def _opening_frame(opening: ClientFrame) -> SendFrame | ResumeFrame:
-    """Return the first frame if a socket may begin with it. Raises BadFrame."""
-    if isinstance(opening, AbortFrame):
-        raise BadFrame("The first frame must be a send or a resume.", ref=opening.ref)
-    return opening
 
 
 def _close_code(why: Problem) -> CloseCode:

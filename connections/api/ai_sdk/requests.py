@@ -52,7 +52,6 @@ from connections.protocol.frames import (
     ToolResult,
 )
 from engine.vision.image import Image
-from sessions.conversation.history_page import ShownMessage
 from sessions.errors import NotFound, Refused
 from sessions.limits.shares import Subject
 from sessions.service import Sessions
@@ -109,21 +108,19 @@ class GenerationOptions(msgspec.Struct, frozen=True, kw_only=True):
         grace_s = grace_s if self.grace_s is None else self.grace_s
         if not 0 <= grace_s <= 60:  # noqa: PLR2004 - what `send` allows
             raise BadParams("must be 0 to 60 seconds.", field="grace_s")
+        params = msgspec.structs.replace(
+            self.params,
+            model=self.params.model or self.model,
+            system=self.params.system if self.system is None else self.system,
+        )
         return {
-            "params": self._params(),
+            "params": params,
             "tools": self._tools(),
             "tool_choice": self.tool_choice,
             "on_busy": self.on_busy,
             "on_disconnect": self.on_disconnect,
             "grace_s": grace_s,
         }
-
-    def _params(self) -> Params:
-        return msgspec.structs.replace(
-            self.params,
-            model=self.params.model or self.model,
-            system=self.params.system if self.system is None else self.system,
-        )
 
     def _tools(self) -> tuple[OfferedTool, ...]:
         if len(self.tools) > MAX_TOOLS:
@@ -270,18 +267,17 @@ def _answers(message: UIMessage) -> list[ToolResult | ToolDecision]:
     """Return the answers of a message to its calls, with those of earlier requests. Raises BadParams."""
     answers: list[ToolResult | ToolDecision] = []
     for part in message.parts:
-        if part.approval is not None and part.approval.approved is not None and _is_decided(part):
+        # a client that runs a call sends its result instead of a new approval
+        may_be_approved = part.state == "approval-responded" or part.provider_executed
+        if part.approval is not None and part.approval.approved is not None and may_be_approved:
             answers.append(_decision(part.tool_call_id, part.approval))
         elif part.state == "output-available" and not part.provider_executed:
-            answers.append(ToolResult(call_id=part.tool_call_id, content=content_of(part.output)))
+            output = part.output
+            content = output if isinstance(output, str) else msgspec.json.encode(output).decode()
+            answers.append(ToolResult(call_id=part.tool_call_id, content=content))
         elif part.state == "output-error" and not part.provider_executed:
             answers.append(ToolResult(call_id=part.tool_call_id, error=part.error_text or "It failed."))
     return answers
-
-
-def _is_decided(part: Part) -> bool:
-    """Return whether `part` may have a new approval: a client that runs a call sends its result instead."""
-    return part.state == "approval-responded" or bool(part.provider_executed)
 
 
 def _decision(call_id: str, approval: Approval) -> ToolDecision:
@@ -290,11 +286,6 @@ def _decision(call_id: str, approval: Approval) -> ToolDecision:
     if approved_call_id != call_id or len(shown) != _SHA256_CHARS:
         raise BadParams("answers an approval that was not requested.", field="messages")
     return ToolDecision(call_id=call_id, args_sha256=shown, decision="allow" if approval.approved else "deny")
-
-
-def content_of(output: Any) -> str:
-    """Return the text of a result from a client."""
-    return output if isinstance(output, str) else msgspec.json.encode(output).decode()
 
 
 class ChatFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -520,30 +511,25 @@ class ChatHandler:
         keeps_calls = request.on_disconnect == "continue"
         self._sessions.keep_calls(connection.owner, request.id, reply.turn_id, kept=keeps_calls)
         following_replies = tuple(chain[place + 1 :])
-        answers = [] if following_replies else _new_answers(tool_answers, reply)
+        # a client repeats its earlier answers each time
+        open_calls = {call.call_id for call in reply.calls or () if not call.state.is_settled}
+        answers = [
+            answer
+            for answer in tool_answers.answers
+            if answer.call_id in open_calls and not following_replies
+        ]
         if KeyScope.READ not in connection.caller.grant.scopes:
             following_replies = ()
         for answer in answers:  # a change of one call must not end the message while others are answered
             is_allowed = isinstance(answer, ToolDecision) and answer.decision == "allow"
             encoder.answered(answer.call_id, is_allowed=is_allowed)
         for answer in answers:
-            await self._answer(connection, encoder, answer, request.id)
+            if not encoder.is_stopped:
+                named = msgspec.structs.replace(answer, ref=encoder.ref, conversation_id=request.id)
+                await _finish(self._inner.handle(connection, named))
         connection.push(
             CallsAnswered(ref=encoder.ref, has_new_answers=bool(answers), following_replies=following_replies)
         )
-
-    async def _answer(
-        self, connection: Connection, encoder: ChunkEncoder, answer: ToolResult | ToolDecision, chat_id: str
-    ) -> None:
-        if not encoder.is_stopped:
-            named = msgspec.structs.replace(answer, ref=encoder.ref, conversation_id=chat_id)
-            await _finish(self._inner.handle(connection, named))
-
-
-def _new_answers(tool_answers: ToolAnswers, reply: ShownMessage) -> list[ToolResult | ToolDecision]:
-    """Return the answers to open calls: a client repeats its earlier answers each time."""
-    open_calls = {call.call_id for call in reply.calls or () if not call.state.is_settled}
-    return [answer for answer in tool_answers.answers if answer.call_id in open_calls]
 
 
 async def _finish(slow: PendingWork | None) -> None:

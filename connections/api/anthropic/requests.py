@@ -275,11 +275,19 @@ def _spec(request: CountRequest, messages: tuple[Message, ...]) -> ReplySpec:
         raise invalid("messages", "`messages` ends with tool calls: add their results (tool_result).")
     config = request.output_config or OutputConfig()
     schema = None if spec.must_call else _schema(config)
+    thinking = "adaptive" if request.thinking is None else request.thinking.type
+    if thinking not in ("enabled", "disabled", "adaptive"):
+        raise invalid_field("thinking.type", "must be enabled, disabled or adaptive.")
+    effort = "auto" if config.effort is None else config.effort
+    if thinking == "disabled":
+        effort = "off"
+    if not EFFORT.match(effort):
+        raise invalid_field("output_config.effort", "must be a word like low, medium or high.")
     return msgspec.structs.replace(
         spec,
         format=None if schema is None else JsonSchema(schema),
-        reasoning=_reasoning(request.thinking, config.effort),
-        template={"enable_thinking": True} if _kind(request.thinking) == "enabled" else {},
+        reasoning=effort,
+        template={"enable_thinking": True} if thinking == "enabled" else {},
         continues=last.role == "assistant",
     )
 
@@ -291,23 +299,6 @@ def _schema(config: OutputConfig) -> str | None:
     if config.format.type != "json_schema":
         raise invalid_field(f"{where}.type", "must be json_schema.")
     return required_schema(config.format.schema, f"{where}.schema")
-
-
-def _kind(thinking: ThinkingConfig | None) -> str:
-    """Return the type of `thinking`, or adaptive. Raises Problem."""
-    if thinking is None:
-        return "adaptive"
-    if thinking.type not in ("enabled", "disabled", "adaptive"):
-        raise invalid_field("thinking.type", "must be enabled, disabled or adaptive.")
-    return thinking.type
-
-
-def _reasoning(thinking: ThinkingConfig | None, effort: str | None) -> str:
-    if _kind(thinking) == "disabled":
-        return "off"
-    if effort is not None and not EFFORT.match(effort):
-        raise invalid_field("output_config.effort", "must be a word like low, medium or high.")
-    return effort or "auto"
 
 
 def _params(request: MessageRequest, limits: Limits) -> Params:
@@ -322,13 +313,8 @@ def _params(request: MessageRequest, limits: Limits) -> Params:
     try:
         return params.generation(requested, max_new_tokens=limits.max_new_tokens).params
     except BadParams as error:
-        raise _out_of_range(error) from None
-
-
-def _out_of_range(error: BadParams) -> Problem:
-    field = (error.field or "").removeprefix("params.")
-    field = FIELD_NAMES.get(field, field)
-    return invalid_field(field, error.why)
+        field = (error.field or "").removeprefix("params.")
+        raise invalid_field(FIELD_NAMES.get(field, field), error.why) from None
 
 
 def messages_of(

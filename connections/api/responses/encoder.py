@@ -1,48 +1,32 @@
-"""Converts replies to responses: one that is being written, item by item, and stored ones, with their requests. Pure.
-
-The items of a server tool's call contain its id, so a client that returns them names the call. An approval's id contains the
-hash of the arguments, too: only the arguments that were shown can run.
-"""
+"""Converts replies to responses: one that is being written, item by item, and stored ones, with their requests. Pure."""
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator, Sequence
-from typing import Any, assert_never
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
 from connections.api import replies
-from connections.api.replies import ReplyToken, ServerToolCall, needs_approval, reply_token, sum_usage
+from connections.api.replies import ReplyToken, ServerToolCall, reply_token
 from connections.api.requests import Problem, is_conversation_id
 from connections.api.responses import parser, schema
 from connections.api.responses.parser import (
     Creation,
-    McpServer,
     encode_opaque,
     joined_name,
-)
-from connections.api.responses.schema import (
-    FunctionCall,
-    ListedTool,
-    McpApprovalRequest,
-    McpApprovalResponse,
-    McpCall,
-    McpItem,
-    McpListTools,
-    McpStatus,
-    McpTool,
-    ToolError,
 )
 from connections.http import sse
 from engine.messages import ChosenToken, Message, ToolCall
 from engine.vision.image import Image, in_order
 from sessions.conversation.history_page import StoredTurn
-from sessions.events import CallState, Done, Reason, Usage
-from sessions.records import CallRecord, MessageRecord
+from sessions.events import Done, Reason, Usage
+from sessions.records import MessageRecord
 from sessions.running.ephemeral import Piece, ReasoningPiece, TextPiece
-from sessions.turn.tool_calls import result_text
+from sessions.turn.tool_calls import as_written, result_text
 
 _INCOMPLETE_REASONS = {
     Reason.LENGTH: "max_output_tokens",
@@ -50,6 +34,7 @@ _INCOMPLETE_REASONS = {
     Reason.FILTERED: "content_filter",
     Reason.CANCELLED: "cancelled",
 }
+_WHOLE = (Reason.STOP, Reason.TOOLS)
 _encode = msgspec.json.Encoder().encode
 IMPLICIT_PREFIX = "response-"
 """Begins the id of a conversation that this endpoint began, without a name from a client."""
@@ -95,27 +80,17 @@ class _OpenItem:
         return schema.OutputText(self.text, logprobs=tuple(self.logprobs))
 
 
-class ToolLabels(msgspec.Struct, frozen=True):
-    """Maps tools to the labels of their servers, and functions to their namespaces."""
-
-    by_tool: dict[str, str] = {}
-    namespaces: dict[str, str] = {}
-
-    def of(self, tool: str) -> str:
-        """Return the label of a tool's server; empty if the tool is unknown by now."""
-        return self.by_tool.get(tool, "")
-
-    def call(self, call: ToolCall, item_id: str) -> FunctionCall:
-        """Return the item of a function's call, under the namespace in which the client has it."""
-        space = self.namespaces.get(call.name)
-        return FunctionCall(
-            id=item_id,
-            status="completed",
-            call_id=call.call_id,
-            name=call.name.removeprefix(f"{space}__") if space else call.name,
-            namespace=space or msgspec.UNSET,
-            arguments=call.arguments,
-        )
+def call_item(call: ToolCall, item_id: str, namespaces: Mapping[str, str]) -> schema.FunctionCall:
+    """Return the item of a call. `namespaces`: of functions, by the names that the model sees."""
+    space = namespaces.get(call.name)
+    return schema.FunctionCall(
+        id=item_id,
+        status="completed",
+        call_id=call.call_id,
+        name=call.name.removeprefix(f"{space}__") if space else call.name,
+        namespace=space or msgspec.UNSET,
+        arguments=call.arguments,
+    )
 
 
 class ResponsesEncoder:
@@ -133,18 +108,15 @@ class ResponsesEncoder:
         logprobs: bool = False,
         encrypts_reasoning: bool = False,
         stream_id: str | msgspec.UnsetType = msgspec.UNSET,
-        labels: ToolLabels | None = None,
-        before: tuple[McpItem, ...] = (),
+        namespaces: Mapping[str, str] | None = None,
     ) -> None:
-        """`labels`: of the servers of tools; `before`: items that the response begins with."""
+        """`namespaces`: as in `call_item`."""
         self.response = response
         self._name = name
         self._logprobs = logprobs
         self._encrypts_reasoning = encrypts_reasoning
         self._stream_id = stream_id
-        self._labels = labels or ToolLabels()
-        self._before = before
-        self._running: dict[str, int] = {}
+        self._namespaces = namespaces or {}
         self._next = 0
         self._by_position = response.background
         self._done: list[schema.Output] = []
@@ -152,16 +124,12 @@ class ResponsesEncoder:
 
     def begin(self) -> list[schema.StreamEvent]:
         """Return the first events."""
-        events: list[schema.StreamEvent] = [
-            schema.Created(response=self.response),
-            schema.InProgress(response=self.response),
-        ]
         return self._numbered(
-            [*events, *(event for item in self._before for event in self._complete_item(item))]
+            [schema.Created(response=self.response), schema.InProgress(response=self.response)]
         )
 
     def piece(self, piece: Piece | ServerToolCall) -> list[schema.StreamEvent]:
-        """Return the events of a piece of the reply, possibly none."""
+        """Return the events of a piece of the reply, possibly none: responses have no tools of the server."""
         match piece:
             case TextPiece():
                 return self._numbered(self._text(piece.text, piece.logprobs))
@@ -170,14 +138,11 @@ class ResponsesEncoder:
             case ToolCall():
                 return self._numbered([*self._close("completed"), *self._call(piece)])
             case ServerToolCall():
-                return self._numbered(self._server_call(piece))
-            case _:
-                assert_never(piece)
+                return []
 
     def end(self, done: Done, model: str, now: int) -> list[schema.StreamEvent]:
         """Return the last events. `now`: Unix seconds."""
-        is_whole = done.reason in (Reason.STOP, Reason.TOOLS)
-        events = [*self._close("completed" if is_whole else "incomplete"), *self._close_running()]
+        events = list(self._close("completed" if done.reason in _WHOLE else "incomplete"))
         self.response = ended_response(self.response, done, tuple(self._done), model=model, now=now)
         if done.cancel is not None:
             events.append(
@@ -191,7 +156,7 @@ class ResponsesEncoder:
 
     def fail(self, problem: Problem) -> list[schema.StreamEvent]:
         """Return the last events if the turn has no end to send."""
-        events = [*self._close("incomplete"), *self._close_running()]
+        events = self._close("incomplete")
         why = schema.Failed(problem.code, str(problem))
         self.response = msgspec.structs.replace(
             self.response, status="failed", output=tuple(self._done), error=why
@@ -247,7 +212,7 @@ class ResponsesEncoder:
 
     def _call(self, call: ToolCall) -> Iterator[schema.StreamEvent]:
         index = len(self._done)
-        item = self._labels.call(call, f"fc_{self._name}_{index}")
+        item = call_item(call, f"fc_{self._name}_{index}", self._namespaces)
         begun = msgspec.structs.replace(item, status="in_progress", arguments="")
         yield schema.ItemAdded(output_index=index, item=begun)
         yield schema.ArgumentsDelta(item_id=item.id, output_index=index, delta=call.arguments)
@@ -256,62 +221,6 @@ class ResponsesEncoder:
         )
         self._done.append(item)
         yield schema.ItemDone(output_index=index, item=item)
-
-    def _complete_item(self, item: McpItem) -> Iterator[schema.StreamEvent]:
-        """Return the events of an item that is complete at once."""
-        index = len(self._done)
-        self._done.append(item)
-        begun = item
-        if isinstance(item, McpCall):
-            begun = msgspec.structs.replace(item, status="in_progress", output=None, error=None)
-        yield schema.ItemAdded(output_index=index, item=begun)
-        match item:
-            case McpListTools():
-                yield schema.McpListToolsInProgress(item_id=item.id, output_index=index)
-                over = schema.McpListToolsCompleted if item.error is None else schema.McpListToolsFailed
-                yield over(item_id=item.id, output_index=index)
-            case McpCall():
-                yield from self._call_started(item, index)
-                yield self._call_ended(item, index)
-        yield schema.ItemDone(output_index=index, item=item)
-
-    def _server_call(self, call: ServerToolCall) -> Iterator[schema.StreamEvent]:
-        """Return the events of a server tool's call: it begins, waits for an approval, or has ended."""
-        if call.waits:
-            yield from self._close("completed")
-            yield from self._complete_item(approval_item(call, self._name, self._labels))
-            return
-        item = call_item(call, self._name, self._labels)
-        if not call.state.is_settled:
-            yield from self._close("completed")
-            index = self._running[call.call_id] = len(self._done)
-            self._done.append(item)
-            yield schema.ItemAdded(output_index=index, item=item)
-            yield from self._call_started(item, index)
-        elif (place := self._running.pop(call.call_id, None)) is not None:
-            self._done[place] = item
-            yield self._call_ended(item, place)
-            yield schema.ItemDone(output_index=place, item=item)
-
-    @staticmethod
-    def _call_started(item: McpCall, index: int) -> Iterator[schema.StreamEvent]:
-        yield schema.McpCallInProgress(item_id=item.id, output_index=index)
-        yield schema.McpCallArgumentsDelta(item_id=item.id, output_index=index, delta=item.arguments)
-        yield schema.McpCallArgumentsDone(item_id=item.id, output_index=index, arguments=item.arguments)
-
-    @staticmethod
-    def _call_ended(item: McpCall, index: int) -> schema.StreamEvent:
-        over = schema.McpCallCompleted if item.status == "completed" else schema.McpCallFailed
-        return over(item_id=item.id, output_index=index)
-
-    def _close_running(self) -> Iterator[schema.StreamEvent]:
-        """End the calls that are still open when the response ends."""
-        for index in self._running.values():
-            item = self._done[index]
-            if isinstance(item, McpCall):
-                cut = self._done[index] = msgspec.structs.replace(item, status="incomplete")
-                yield schema.ItemDone(output_index=index, item=cut)
-        self._running.clear()
 
     def _numbered(
         self, events: Iterator[schema.StreamEvent] | Sequence[schema.StreamEvent]
@@ -453,7 +362,7 @@ def output_messages(output: tuple[schema.Output, ...]) -> tuple[Message, ...]:
     return (Message("assistant", "".join(texts), reasoning="".join(thoughts), calls=calls),)
 
 
-def _tools(given: Sequence[parser.Tool]) -> Iterator[schema.FunctionTool | schema.NamespaceTool | McpTool]:
+def _tools(given: Sequence[parser.Tool]) -> Iterator[schema.FunctionTool | schema.NamespaceTool]:
     """Yield the tools that are offered."""
     for tool in given:
         match tool.type:
@@ -463,14 +372,6 @@ def _tools(given: Sequence[parser.Tool]) -> Iterator[schema.FunctionTool | schem
                 functions = tuple(_function(one) for one in tool.tools or () if one.type == "function")
                 yield schema.NamespaceTool(
                     name=tool.name or "", description=tool.description, tools=functions
-                )
-            case "mcp":
-                yield McpTool(
-                    server_label=tool.server_label or "",
-                    server_description=tool.server_description,
-                    server_url=tool.server_url,
-                    allowed_tools=tool.allowed_tools,
-                    require_approval=tool.require_approval or "always",
                 )
 
 
@@ -488,8 +389,6 @@ def _tool_choice(given: str | parser.ToolChoice | None) -> str | dict[str, Any]:
             return given
         case parser.ToolChoice(type="function"):
             return {"type": "function", "name": given.name}
-        case parser.ToolChoice(type="mcp"):
-            return {"type": "mcp", "server_label": given.server_label, "name": given.name}
         case _:
             tools = [{"type": one.type, "name": one.name} for one in given.tools or ()]
             return {"type": given.type, "mode": given.mode, "tools": tools}
@@ -507,61 +406,6 @@ def _text_config(given: parser.TextConfig | None) -> dict[str, Any]:
         "strict": requested.strict is not False,
     }
     return {"format": named}
-
-
-def list_tools_item(listed: McpServer, item_id: str) -> McpListTools:
-    """Return the item of a server's tools."""
-    tools = tuple(
-        ListedTool(
-            name=tool.name,
-            description=tool.description or None,
-            input_schema=msgspec.Raw(tool.parameters.encode()),
-        )
-        for tool in listed.tools
-    )
-    return McpListTools(id=item_id, server_label=listed.label, tools=tools, error=listed.error)
-
-
-def call_item_id(call_id: str, name: str) -> str:
-    """Return the id of a call's item. `name`: the common part of the ids of its response."""
-    return f"mcp_{name}_{call_id.encode().hex()}"
-
-
-def approval_id(call: ServerToolCall, name: str) -> str:
-    """Return the id of an approval."""
-    return f"mcpr_{name}_{call.call_id.encode().hex()}-{call.args_sha256}"
-
-
-def approval_item(call: ServerToolCall, name: str, labels: ToolLabels) -> McpApprovalRequest:
-    """Return the item of a call that waits for an approval."""
-    return McpApprovalRequest(
-        id=approval_id(call, name), server_label=labels.of(call.name), name=call.name, arguments=call.args
-    )
-
-
-def call_item(
-    call: ServerToolCall,
-    name: str,
-    labels: ToolLabels,
-    *,
-    approval_request_id: str | None = None,
-    is_cut: bool = False,
-) -> McpCall:
-    """Return the item of a call. `approval_request_id`: the id of its approval; `is_cut`: it will not end any more."""
-    settled = call.state.is_settled
-    status: McpStatus = "incomplete" if is_cut else "in_progress"
-    if settled:
-        status = "failed" if call.failed else "completed"
-    return McpCall(
-        id=call_item_id(call.call_id, name),
-        status=status,
-        server_label=labels.of(call.name),
-        name=call.name,
-        arguments=call.args,
-        approval_request_id=approval_request_id,
-        output=call.output if settled and not call.failed else None,
-        error=ToolError.of(call.output) if settled and call.failed else None,
-    )
 
 
 class ResponseRef(msgspec.Struct, frozen=True):
@@ -602,49 +446,32 @@ def new_conversation(prefix: str = IMPLICIT_PREFIX) -> str:
 class ResponseNote(msgspec.Struct, frozen=True):
     """How a response was requested. `system`: the system messages in its conversation's inputs, from the beginning.
 
-    `labels`: of tools' servers, by the tools' names; `before`: items the response begins with.
+    `namespaces`: as in `call_item`.
     """
 
     response: schema.Response
     system: str = ""
-    labels: ToolLabels = ToolLabels()
-    before: tuple[McpItem, ...] = ()
+    namespaces: dict[str, str] = {}
 
 
 decode_note = msgspec.json.Decoder(ResponseNote).decode
 
 
-def input_items(
-    path: Sequence[MessageRecord], kept: Sequence[StoredTurn], note: ResponseNote, name: str
+def items_of(
+    record: MessageRecord, conversation_id: str, namespaces: Mapping[str, str] = MappingProxyType({})
 ) -> list[ItemWithImages]:
-    """Return the items of a path, oldest first, without the response at its end. Each has its images."""
-    replies = {turn.record.reply_id for turn in kept}
-    before = [record for record in path if record.message_id not in replies]
-    items: list[ItemWithImages] = []
-    for number, record in enumerate(before):
-        named = f"{name}_in{number}"
-        if record.role == "user":
-            items.append((_user_message(record, f"msg_{named}"), record.images))
-            continue
-        items += [(item, ()) for item in output_of(record, named, note.labels)]
-        items += [(_outcome_item(call, named), ()) for call in record.calls if _has_outcome_item(call)]
-        if record is not before[-1]:  # else their outcomes are in the response
-            ran = [
-                ServerToolCall.kept(call)
-                for call in record.calls
-                if needs_approval(call) and call.state.is_settled
-            ]
-            items += [(call_item(call, named, note.labels), ()) for call in ran]
-    return items
-
-
-def items_of(record: MessageRecord, conversation_id: str) -> list[ItemWithImages]:
     """Return the items of a conversation's message, always with the same ids. An empty reply has none."""
     name = ResponseRef(conversation_id, record.turn_id).name
     if record.role == "user":
         return [(_user_message(record, f"msg_{name}_in"), record.images)]
-    items = [(item, ()) for item in output_of(record, name, ToolLabels())]
-    return [*items, *((_outcome_item(call, name), ()) for call in record.calls if _has_outcome_item(call))]
+    outputs = [
+        schema.FunctionCallOutput(
+            id=f"fco_{name}_{call.index}", call_id=call.call_id, output=result_text(call)
+        )
+        for call in record.calls
+        if call.state.is_settled
+    ]
+    return [(item, ()) for item in (*output_of(record, name, namespaces), *outputs)]
 
 
 def _user_message(record: MessageRecord, item_id: str) -> schema.Message:
@@ -664,7 +491,7 @@ def with_images(item: schema.InputItem, images: Sequence[Image]) -> schema.Input
         return item
     left = iter(images)
     content = tuple(
-        msgspec.structs.replace(part, image_url=_url(next(left)))
+        msgspec.structs.replace(part, image_url=image.url if (image := next(left)).data else None)
         if isinstance(part, schema.InputImage)
         else part
         for part in item.content
@@ -672,79 +499,34 @@ def with_images(item: schema.InputItem, images: Sequence[Image]) -> schema.Input
     return msgspec.structs.replace(item, content=content)
 
 
-def _url(image: Image) -> str | None:
-    return image.url if image.data else None
-
-
-def _has_outcome_item(call: CallRecord) -> bool:
-    """Return whether the outcome of a call is an item of its own."""
-    return call.state.is_settled and (call.where == "client" or needs_approval(call))
-
-
-def _outcome_item(call: CallRecord, named: str) -> schema.InputItem:
-    if needs_approval(call):
-        return McpApprovalResponse(
-            id=f"mcpa_{named}_{call.index}",
-            approval_request_id=approval_id(ServerToolCall.for_approval(call), named),
-            approve=call.state not in (CallState.DENIED, CallState.EXPIRED, CallState.CANCELLED),
-        )
-    return schema.FunctionCallOutput(
-        id=f"fco_{named}_{call.index}", call_id=call.call_id, output=result_text(call)
-    )
-
-
 def output_of(
     reply: MessageRecord,
     name: str,
-    labels: ToolLabels,
+    namespaces: Mapping[str, str],
     status: schema.ItemStatus = "completed",
-    *,
-    first: int = 0,
-    is_over: bool = True,
 ) -> tuple[schema.Output, ...]:
-    """Return the items of an ended reply, as they were sent: reasoning, text, calls. `first`: how many come before."""
+    """Return the items of an ended reply, as they were sent: reasoning, text, calls."""
     items: list[schema.Output] = []
-
-    def named(kind: str) -> str:
-        return f"{kind}_{name}_{first + len(items)}"
-
     if reply.reasoning:
         content = (schema.ReasoningText(reply.reasoning),)
-        items.append(schema.ReasoningItem(id=named("rs"), status="completed", content=content))
+        items.append(schema.ReasoningItem(id=f"rs_{name}_0", status="completed", content=content))
     if reply.content:
         text = (schema.OutputText(reply.content),)
-        items.append(schema.Message(id=named("msg"), status=status, content=text))
-    for call in reply.calls:
-        if needs_approval(call):
-            items.append(approval_item(ServerToolCall.for_approval(call), name, labels))
-        elif call.where == "server":
-            items.append(call_item(ServerToolCall.kept(call), name, labels, is_cut=is_over))
-        else:
-            items.append(labels.call(ToolCall(call.call_id, call.name, call.args), named("fc")))
+        items.append(schema.Message(id=f"msg_{name}_{len(items)}", status=status, content=text))
+    calls = enumerate(map(as_written, reply.calls), len(items))
+    items += [call_item(call, f"fc_{name}_{number}", namespaces) for number, call in calls]
     return tuple(items)
 
 
-def resource_of(
-    turns: Sequence[StoredTurn], note: ResponseNote, name: str, *, waits: bool
-) -> schema.Response:
-    """Return a stored response in its current state. `waits`: another turn of it will follow."""
-    done, reply = turns[-1].record.done, turns[-1].reply
-    if waits or done is None or reply is None:
+def resource_of(turn: StoredTurn, note: ResponseNote, name: str) -> schema.Response:
+    """Return a stored response in its current state."""
+    if (done := turn.record.done) is None or turn.reply is None:
         return note.response
-    items: list[schema.Output] = list(note.before)
-    usage: Usage | None = None
-    for turn in turns:
-        if (end := turn.record.done) is None or turn.reply is None:
-            continue
-        is_whole = end.reason in (Reason.STOP, Reason.TOOLS)
-        status: schema.ItemStatus = "completed" if is_whole else "incomplete"
-        items += output_of(turn.reply, name, note.labels, status, first=len(items))
-        usage = end.usage if usage is None else sum_usage(usage, end.usage)
-    milliseconds = sum(turn.record.done.timing.total_ms for turn in turns if turn.record.done is not None)
+    status: schema.ItemStatus = "completed" if done.reason in _WHOLE else "incomplete"
     return ended_response(
         note.response,
-        msgspec.structs.replace(done, usage=usage or done.usage),
-        tuple(items),
-        model=done.model or turns[-1].record.writer or note.response.model,
-        now=note.response.created_at + round(milliseconds / 1000),
+        done,
+        output_of(turn.reply, name, note.namespaces, status),
+        model=done.model or turn.record.writer or note.response.model,
+        now=note.response.created_at + round(done.timing.total_ms / 1000),
     )

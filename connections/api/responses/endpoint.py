@@ -32,10 +32,8 @@ from connections.api.responses.encoder import (
     encode_lines,
     encode_sse,
     events_after,
-    input_items,
     output_messages,
     problem_at_end,
-    resource_of,
     usage_of,
     with_images,
 )
@@ -43,7 +41,6 @@ from connections.api.responses.parser import (
     ConversationFields,
     Creation,
     check_metadata,
-    encode_messages,
     encode_opaque,
     messages_of,
     parse_response_request,
@@ -70,7 +67,6 @@ from connections.http import (
 )
 from connections.limiters import EndpointCounters, Limiters
 from connections.manager import ConnectionLifecycle
-from connections.outbox import Outbox
 from connections.protocol import codec
 from connections.protocol.base import KeyScope, ServerFrame
 from connections.protocol.errors import BadFrame, Close, CloseCode, shorten
@@ -80,7 +76,6 @@ from engine.messages import Message
 from engine.vision.image import Image
 from sessions.conversation.conversation import refusal_of
 from sessions.errors import Conflict, Overloaded, Refused
-from sessions.limits.bounds import OUTBOX_BYTES
 from sessions.limits.rates import FrameCost, RateLimited
 from sessions.limits.slots import on_behalf_of
 from sessions.records import MessageRecord
@@ -259,14 +254,13 @@ class StoredResponseEndpoint(StoredEndpoint[None]):
         kept = await self._found(exchange, caller)
         query = exchange.request.query_params
         if query.get("stream") != "true":
-            await exchange.answer(json_response(_resource(kept)))
+            await exchange.answer(json_response(kept.resource))
             return
         after = _number(exchange.request, "starting_after")
         if not kept.note.response.background:
             raise invalid("stream", "Only responses created with `background` can be streamed again.")
         stored = await self.response_store.follow(caller.owner, kept)
-        note = kept.note
-        encoder = ResponsesEncoder(note.response, name=kept.ref.name, labels=note.labels, before=note.before)
+        encoder = ResponsesEncoder(kept.note.response, name=kept.ref.name, namespaces=kept.note.namespaces)
         started = StartedResponse(stored, encoder, kept.ref.turn_id, _nothing, _nothing)
         try:
             await stream(exchange, started, after=after)
@@ -278,7 +272,7 @@ class StoredResponseEndpoint(StoredEndpoint[None]):
         kept = await self._found(exchange, caller)
         await self.response_store.cancel(caller.owner, kept)
         now = await self.response_store.find(caller.owner, kept.ref.response_id) or kept
-        await exchange.answer(json_response(_resource(now)))
+        await exchange.answer(json_response(now.resource))
 
     async def delete(self, exchange: Exchange, caller: Caller, _: None) -> None:
         """Delete the response; after the last its conversation, unless a client named it. Raises Refused."""
@@ -294,9 +288,8 @@ class StoredResponseEndpoint(StoredEndpoint[None]):
     async def input_items(self, exchange: Exchange, caller: Caller, _: None) -> None:
         """Answer with the response's input, newest first by default. Raises Refused."""
         kept = await self._found(exchange, caller, with_path=True)
-        items = input_items(kept.path, kept.turns, kept.note, kept.ref.name)
         shown = partial(self.response_store.images, caller.owner, kept.ref.conversation_id)
-        await exchange.answer(json_response(await item_page(items, exchange.request, shown)))
+        await exchange.answer(json_response(await item_page(kept.input_items, exchange.request, shown)))
 
     async def _found(self, exchange: Exchange, caller: Caller, *, with_path: bool = False) -> StoredResponse:
         """Raises Refused."""
@@ -337,10 +330,6 @@ async def load_images(items: Sequence[ItemWithImages], shown: ImageLoader) -> li
             break
         page.append(with_images(item, known))
     return page
-
-
-def _resource(kept: StoredResponse) -> schema.Response:
-    return resource_of(kept.turns, kept.note, kept.ref.name, waits=kept.waits)
 
 
 def _number(request: Request, field: str) -> int | None:
@@ -548,7 +537,6 @@ class ResponsesWebSocketEndpoint(ApiWebSocketEndpoint[Caller]):
         connection = Connection(
             MultilineTransport(socket),
             caller=handshake_info,
-            outbox=Outbox(max_bytes=OUTBOX_BYTES),
             encode=encode,
             tally=self.tally,
         )
@@ -662,15 +650,11 @@ class ResponsesSocketHandler:
         async for piece in answer:
             if sent := encoder.piece(piece):
                 connection.push(ResponseEvents(events=tuple(sent)))
-                await self._wait_until_drained(connection)
+                while connection.waiting_bytes:  # what comes meanwhile is merged
+                    await self._transport.writable()
+                    await asyncio.sleep(0)
         last = encoder.end(answer.ended, answer.model, int(time.time()))
         connection.push(ResponseEvents(events=tuple(last)))
-
-    async def _wait_until_drained(self, connection: Connection) -> None:
-        """Wait until nothing waits for the client; what comes meanwhile is merged. Raises Disconnected."""
-        while connection.waiting_bytes:
-            await self._transport.writable()
-            await asyncio.sleep(0)
 
     def _refuse(self, connection: Connection, refused: Refused, stream_id: str | None) -> None:
         self._tally.sent(refused.code)
@@ -745,16 +729,13 @@ def decode(message: str | bytes) -> ClientEvent:
     if head.type in _CANCELS:
         return CancelResponse(response_id=head.response_id, stream_id=head.stream_id)
     if head.type != "response.create" or isinstance(message, bytes):
-        return InvalidMessage(refused=_unknown_event(), stream_id=head.stream_id)
+        why = f"Unknown event type. Supported: response.create and {_CANCELS[0]}."
+        refused = invalid("type", why, code="unsupported_event")
+        return InvalidMessage(refused=refused, stream_id=head.stream_id)
     try:
         return CreateResponse(request=parse_response_request(message.encode()), stream_id=head.stream_id)
-    except Refused as refused:
-        return InvalidMessage(refused=refused, stream_id=head.stream_id)
-
-
-def _unknown_event() -> Problem:
-    why = f"Unknown event type. Supported: response.create and {_CANCELS[0]}."
-    return invalid("type", why, code="unsupported_event")
+    except Refused as why_not:
+        return InvalidMessage(refused=why_not, stream_id=head.stream_id)
 
 
 class UnstoredResponses:
@@ -771,15 +752,13 @@ class UnstoredResponses:
 
     def put(self, response_id: str, messages: tuple[Message, ...]) -> None:
         """Keep one, forgetting the oldest if full."""
-        size = len(encode_messages(messages))
+        size = len(msgspec.json.encode(messages))
         self._messages[response_id] = (messages, size)
         self._bytes += size
-        while len(self._messages) > MAX_UNSTORED or self._bytes > self._most_bytes:
+        while len(self._messages) > MAX_UNSTORED or self._bytes > (
+            MAX_UNSTORED_BYTES if len(self._messages) > 1 else MAX_NEWEST_BYTES
+        ):
             self.forget(next(iter(self._messages)))
-
-    @property
-    def _most_bytes(self) -> int:
-        return MAX_UNSTORED_BYTES if len(self._messages) > 1 else MAX_NEWEST_BYTES
 
     def forget(self, response_id: str | None) -> None:
         """Forget a response."""

@@ -1,26 +1,24 @@
 """Requests of the Responses API, as far as supported (OpenAI; Open Responses), and their conversion to a turn's request. Pure.
 
-A refusal names the field. The tools of MCP servers are the operator's, by the names in the server file: no URL of a request is
-used. The operator's functions are tools of the server `midstream`.
+A refusal names the field.
 """
 
 from __future__ import annotations
 
 import binascii
-import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
 
 from connections.api.chat_requests import MAX_TOP_LOGPROBS, BaseRequest, params_of
 from connections.api.requests import (
+    FUNCTION_NAME,
     IMAGES,
     MAX_TOOLS,
     ONLY_USER_IMAGES,
     NeutralValues,
-    Problem,
     check_images,
     check_length,
     check_tool_count,
@@ -29,6 +27,7 @@ from connections.api.requests import (
     checked_name,
     chosen_spec,
     decode_request,
+    function_tool,
     image_at,
     image_not_allowed,
     invalid,
@@ -38,19 +37,15 @@ from connections.api.requests import (
     reject_fields,
     required,
     required_schema,
-    schema_text,
     unique_tools,
     unsupported_part,
 )
 from connections.protocol.base import Limits
-from connections.protocol.params import server_tool
 from engine.messages import Format, JsonObject, JsonSchema, Message, ReplySpec, ToolCall
 from engine.messages import Tool as EngineTool
-from engine.vision.image import Image, Seen, joined
+from engine.vision.image import Image, joined
 from sessions.limits.bounds import MAX_MESSAGES
 from sessions.running.ephemeral import EphemeralRequest
-from sessions.tools.tool_registry import ServerTool, ToolRegistry
-from sessions.turn.message_request import OfferedTool
 
 Metadata = dict[str, str]
 LOGPROBS = "message.output_text.logprobs"
@@ -78,18 +73,8 @@ _OPAQUE_PREFIX = "midstream."
 """Begins reasoning that a client should send back without reading it. It is not secret."""
 _NO_SUMMARY = "has a summary that this server did not produce."
 SUMMARY = "What was said before, as a summary:"
-_NO_APPROVAL = (
-    "names no approval that the response before this one asks for: send that as `previous_response_id`."
-)
-_MCP_ITEMS = ("mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_response")
 _FOREIGN_REASONING = "has reasoning that this server did not produce: leave the item out."
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
-_ANYTHING = '{"type":"object","properties":{}}'
 Tools = tuple[EngineTool, ...]
-OPERATOR_FUNCTIONS = "midstream"
-"""The label of the operator's own functions."""
-_NOT_FORWARDED = "is not supported: the operator configures the MCP servers. Leave it out."
-_UNREACHABLE = "The server is unavailable: its tools return when it reconnects."
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -104,10 +89,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Item(msgspec.Struct, frozen=True):
-    """An item of the input: a message, a call, its result, reasoning, or a reference to a stored item.
-
-    It may also be the answer to an approval: `approve`, with `approval_request_id`.
-    """
+    """An item of the input: a message, a call, its result, reasoning, or a reference to a stored item."""
 
     type: str | None = None
     id: str | None = None
@@ -119,32 +101,12 @@ class Item(msgspec.Struct, frozen=True):
     arguments: str | None = None
     output: str | list[Part] | None = None
     encrypted_content: str | None = None
-    error: msgspec.Raw = msgspec.field(default_factory=null)
-    server_label: str | None = None
-    approval_request_id: str | None = None
-    approve: bool | None = None
-
-
-class ToolNames(msgspec.Struct, frozen=True):
-    """Some tools of an MCP server. `read_only`, by the server's own annotations, is not supported."""
-
-    tool_names: list[str] | None = None
-    read_only: bool | None = None
-
-
-class Approvals(msgspec.Struct, frozen=True):
-    """The tools of an MCP server whose calls need an approval, and those whose calls do not."""
-
-    always: ToolNames | None = None
-    never: ToolNames | None = None
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """A function, several in a `namespace`, or tools of an MCP server (`mcp`), that may be called.
+    """A function that may be called, or several in a `namespace` (`tools`).
 
-    `parameters`: a JSON Schema of an object. `strict` has no effect, as at the chat's endpoint. `server_label`:
-    the operator's name of the server; `server_url` is ignored. `authorization`, `headers`: refused, since
-    they are not passed on. `tools`: the functions of a namespace.
+    `parameters`: a JSON Schema of an object. `strict` has no effect, as at the chat's endpoint.
     """
 
     type: str
@@ -153,23 +115,14 @@ class Tool(msgspec.Struct, frozen=True):
     description: str | None = None
     parameters: msgspec.Raw = msgspec.field(default_factory=null)
     strict: bool | None = None
-    server_label: str | None = None
-    server_url: str | None = None
-    server_description: str | None = None
-    allowed_tools: list[str] | ToolNames | None = None
-    require_approval: str | Approvals | None = None
-    authorization: str | None = None
-    headers: dict[str, str] | None = None
-    connector_id: str | None = None
 
 
 class NamedTool(msgspec.Struct, frozen=True):
-    """Names a function, or a tool of an MCP server."""
+    """Names a function."""
 
     name: str = ""
     namespace: str | None = None
     type: str = "function"
-    server_label: str | None = None
 
 
 class ToolChoice(msgspec.Struct, frozen=True):
@@ -180,7 +133,6 @@ class ToolChoice(msgspec.Struct, frozen=True):
     namespace: str | None = None
     mode: str = "auto"
     tools: list[NamedTool] | None = None
-    server_label: str | None = None
 
 
 class TextFormat(msgspec.Struct, frozen=True):
@@ -223,7 +175,7 @@ class ConversationFields(msgspec.Struct, frozen=True):
 class Creation(BaseRequest, frozen=True, kw_only=True):
     """Asks for a response: the body of `POST /v1/responses`, and the fields of `response.create` on its WebSocket.
 
-    `max_tool_calls` has no effect, and is refused with MCP servers. Of `include`, `message.output_text.logprobs` and
+    `max_tool_calls` has no effect. Of `include`, `message.output_text.logprobs` and
     `reasoning.encrypted_content` have one.
     """
 
@@ -259,34 +211,31 @@ def parse_response_request(body: bytes) -> Creation:
 
 
 def response_turn_request(
-    request: Creation, limits: Limits, before: Sequence[Message] = (), servers: Sequence[McpServer] = ()
+    request: Creation, limits: Limits, before: Sequence[Message] = ()
 ) -> EphemeralRequest:
-    """Return the request of a turn without conversation. `before`: messages before the input; `servers`: for tools.
-
-    Raises Problem.
-    """
+    """Return the request of a turn without conversation. `before`: messages before the input. Raises Problem."""
     given = messages_of(request.input, limits, before)
+    verbosity = None if request.text is None else request.text.verbosity
+    ignored_verbosity = () if verbosity in (None, "medium") else ("text.verbosity",)
     system = [Message("system", request.instructions)] if request.instructions else []
     return EphemeralRequest(
         (*system, *before, *given),
         params_of(request, limits, length="max_output_tokens", top_logprobs=_top_logprobs(request)),
         affinity=request.prompt_cache_key or "",
         user=request.cached_for,
-        spec=spec_of(request, servers),
-        ignored=(*ignored_tools(request.tools), *_unsupported_hints(request)),
+        spec=spec_of(request),
+        ignored=(*ignored_tools(request.tools), *ignored_verbosity),
     )
 
 
-def _unsupported_hints(request: Creation) -> Iterator[str]:
-    if request.text is not None and request.text.verbosity not in (None, "medium"):
-        yield "text.verbosity"
-
-
-def spec_of(request: Creation, servers: Sequence[McpServer] = ()) -> ReplySpec:
+def spec_of(request: Creation) -> ReplySpec:
     """Return the requirements of the reply. Raises Problem."""
-    spec, found = tools_spec(request, servers), format_of(request)
+    spec, found = tools_spec(request), format_of(request)
+    effort = request.reasoning.effort if request.reasoning is not None else None
     return msgspec.structs.replace(
-        spec, format=None if spec.must_call else found, reasoning=_reasoning_of(request)
+        spec,
+        format=None if spec.must_call else found,
+        reasoning=checked_effort(effort or "auto", "reasoning.effort"),
     )
 
 
@@ -324,20 +273,9 @@ def includes_logprobs(request: Creation) -> bool:
     return LOGPROBS in (request.include or ()) or bool(request.top_logprobs)
 
 
-def includes_encrypted_reasoning(request: Creation) -> bool:
-    """Return whether reasoning also comes as a text for the client to send back."""
-    return ENCRYPTED_REASONING in (request.include or ())
-
-
 def _decoded(body: bytes) -> Creation:
     reject_fields(_fields(body), _NEUTRAL)
     return _creation(body)
-
-
-def _reasoning_of(request: Creation) -> str:
-    """Return the reasoning: `auto`, `off` or an effort."""
-    effort = request.reasoning.effort if request.reasoning is not None else None
-    return checked_effort(effort or "auto", "reasoning.effort")
 
 
 def _top_logprobs(request: Creation) -> int | None:
@@ -358,14 +296,6 @@ def check_metadata(metadata: Metadata) -> None:
         raise invalid_field("metadata", why)
 
 
-class _ErrorPart(msgspec.Struct):
-    text: str = ""
-
-
-class _Error(msgspec.Struct):
-    content: list[_ErrorPart] = []
-
-
 class _AssistantMessage:
     """An assistant's message, as far as its items have been read."""
 
@@ -373,18 +303,15 @@ class _AssistantMessage:
         self.reasoning_parts: list[str] = []
         self.message_text: str | None = None
         self.calls: list[ToolCall] = []
-        self.results: list[Message] = []
-        self.allowed: dict[str, str] = {}
 
     def take(self) -> Iterator[Message]:
-        """Yield the message, if any, and results; begin another."""
+        """Yield the message, if any; begin another."""
         if self.message_text is not None or self.calls:
             reasoning_parts = "\n".join(self.reasoning_parts)
             yield Message(
                 "assistant", self.message_text or "", reasoning=reasoning_parts, calls=tuple(self.calls)
             )
-        yield from self.results
-        self.reasoning_parts, self.message_text, self.calls, self.results = [], None, [], []
+        self.reasoning_parts, self.message_text, self.calls = [], None, []
 
 
 def messages_of(
@@ -417,59 +344,14 @@ def _messages(given: Sequence[Item], limits: Limits, call_ids: set[str], field: 
                 yield from reply.take()
             reply.reasoning_parts.append(_reasoning(item, where))
         elif kind == "function_call":
-            reply.calls.append(call := _call(item, where))
-            call_ids.add(call.call_id)
-        elif kind in _MCP_ITEMS:
-            _take_server_item(item, kind, where, reply, call_ids)
+            call_ids.add(call_id := checked_name(item.call_id, f"{where}.call_id"))
+            name = joined_name(item.namespace, checked_name(item.name, f"{where}.name"))
+            arguments = checked_arguments(item.arguments, f"{where}.arguments")
+            reply.calls.append(ToolCall(call_id, name, arguments))
         else:
             yield from reply.take()
             yield _other(item, kind, where, limits, call_ids)
     yield from reply.take()
-    for where in reply.allowed.values():
-        raise _no_approval(where)
-
-
-def _take_server_item(
-    item: Item, kind: str, where: str, reply: _AssistantMessage, call_ids: set[str]
-) -> None:
-    """Take a returned item of server tools: a call with its result. Raises Problem."""
-    if kind == "mcp_list_tools":
-        return
-    if kind == "mcp_approval_response":
-        if (allowed := call_id_in(item.approval_request_id or "")) not in call_ids:
-            raise _no_approval(where)
-        reply.allowed[allowed or ""] = where
-        return
-    if (named := call_id_in(item.id or "")) is None:
-        raise invalid_field(f"{where}.id", "matches no call of a server tool.")
-    if named not in call_ids:
-        reply.calls.append(_call(msgspec.structs.replace(item, call_id=named), where))
-        call_ids.add(named)
-    if kind == "mcp_call":
-        reply.allowed.pop(named, None)
-        text = item.output if isinstance(item.output, str) else _error_text(item)
-        reply.results.append(Message("tool", text, call_id=named))
-
-
-def _no_approval(where: str) -> Problem:
-    return invalid_field(f"{where}.approval_request_id", _NO_APPROVAL, code="approval_not_found")
-
-
-def call_id_in(item_id: str) -> str | None:
-    """Return the call in an item's id, if the server ran it; None for other ids."""
-    try:
-        return bytes.fromhex(item_id.rpartition("_")[2].partition("-")[0]).decode() or None
-    except ValueError:
-        return None
-
-
-def _error_text(item: Item) -> str:
-    """Return the outcome of a failed call."""
-    try:
-        error = msgspec.json.decode(item.error, type=_Error | None)
-    except msgspec.DecodeError:
-        return ""
-    return "" if error is None else "\n".join(part.text for part in error.content)
 
 
 def _other(item: Item, kind: str, where: str, limits: Limits, call_ids: set[str]) -> Message:
@@ -495,17 +377,15 @@ def _input_message(item: Item, where: str, limits: Limits) -> Message:
     if isinstance(item.content, list):
         if role != "user" and any(part.type in IMAGES for part in item.content):
             raise image_not_allowed(field, limits)
+        places = ((part, f"{field}[{number}]") for number, part in enumerate(item.content))
         text, images = joined(
-            _text_or_image(part, f"{field}[{number}]", limits) for number, part in enumerate(item.content)
+            ("", (_image(part, place, limits),)) if part.type in IMAGES else (_part(part, place), ())
+            for part, place in places
         )
     else:
         text, images = _text(item.content, field), ()
     check_length(text, field, limits.max_content_chars)
     return Message(role, text, images=images)
-
-
-def _text_or_image(part: Part, where: str, limits: Limits) -> Seen:
-    return ("", (_image(part, where, limits),)) if part.type in IMAGES else (_part(part, where), ())
 
 
 def _image(part: Part, where: str, limits: Limits) -> Image:
@@ -518,12 +398,6 @@ def _role(item: Item, where: str) -> Literal["system", "user", "assistant"]:
     if (role := _ROLES.get(item.role or "")) is None:
         raise invalid_field(f"{where}.role", "must be system, developer, user or assistant.")
     return role
-
-
-def _call(item: Item, where: str) -> ToolCall:
-    call_id = checked_name(item.call_id, f"{where}.call_id")
-    name = joined_name(item.namespace, checked_name(item.name, f"{where}.name"))
-    return ToolCall(call_id, name, checked_arguments(item.arguments, f"{where}.arguments"))
 
 
 def _reasoning(item: Item, where: str) -> str:
@@ -572,37 +446,21 @@ def decode_opaque(text: str) -> str | None:
         return None
 
 
-def encode_messages(messages: Sequence[Message]) -> bytes:
-    """Return messages as the bytes that limits count, images included."""
-    return msgspec.json.encode(messages)
-
-
-def tools_spec(request: Creation, servers: Sequence[McpServer] = ()) -> ReplySpec:
-    """Return the tools, and how to choose among them. `servers`: the MCP servers among them. Raises Problem."""
-    chosen = _tool_choice(request.tool_choice, tools_of(request.tools or [], servers))
-    return chosen_spec(chosen, parallel_calls=request.parallel_tool_calls is not False)
-
-
-def tools_of(given: Sequence[Tool], servers: Sequence[McpServer] = ()) -> Tools:
-    """Return the functions, and after them the tools of servers. Raises Problem."""
+def tools_spec(request: Creation) -> ReplySpec:
+    """Return the tools, and how to choose among them. Raises Problem."""
+    given = request.tools or []
     check_tool_count(given)
     tools = unique_tools(
         (f"{where}.name", _tool(one, space, where)) for where, space, one in _functions(given)
     )
-    for server in servers:
-        for offered in server.offered:
-            if offered.tool.name in tools:
-                raise invalid("tools", f'Two of `tools` have the name "{offered.tool.name}".')
-            tools[offered.tool.name] = offered.tool
     check_tool_count(tools)
-    return tuple(tools.values())
+    chosen = _tool_choice(request.tool_choice, tuple(tools.values()))
+    return chosen_spec(chosen, parallel_calls=request.parallel_tool_calls is not False)
 
 
 def ignored_tools(given: Sequence[Tool] | None) -> tuple[str, ...]:
     """Return the places of tools that only OpenAI's servers run, at most `MAX_TOOLS`."""
-    return tuple(where for where, _, tool in _flattened(given or ()) if tool.type not in ("function", "mcp"))[
-        :MAX_TOOLS
-    ]
+    return tuple(where for where, _, tool in _flattened(given or ()) if tool.type != "function")[:MAX_TOOLS]
 
 
 def namespaces_of(given: Sequence[Tool] | None) -> dict[str, str]:
@@ -633,13 +491,10 @@ def _flattened(given: Sequence[Tool]) -> Iterator[tuple[str, str | None, Tool]]:
 
 def _tool(tool: Tool, namespace: str | None, where: str) -> EngineTool:
     name = joined_name(namespace, tool.name)
-    if namespace is not None and not _NAME.match(name):
+    if namespace is not None and not (tool.name and FUNCTION_NAME.match(name)):
         why = "must have letters, digits, _ or -, and with its namespace and __ between them 64 at most."
         raise invalid_field(f"{where}.name", why)
-    if not _NAME.match(tool.name or ""):
-        raise invalid_field(f"{where}.name", "must have 1 to 64 letters, digits, _ or -.")
-    parameters = schema_text(tool.parameters, f"{where}.parameters")
-    return EngineTool(name, tool.description or "", parameters or _ANYTHING)
+    return function_tool(name, tool.description, tool.parameters, where)
 
 
 def _tool_choice(given: str | ToolChoice | None, tools: Tools) -> ReplySpec:
@@ -648,7 +503,7 @@ def _tool_choice(given: str | ToolChoice | None, tools: Tools) -> ReplySpec:
             return ReplySpec(tools)
         case "auto" | "none" | "required":
             return ReplySpec(tools, tool_choice=given)
-        case ToolChoice(type="function" | "mcp", name=str() as called):
+        case ToolChoice(type="function", name=str() as called):
             name = known_tool(joined_name(given.namespace, called), tools, "tool_choice.name")
             return ReplySpec(tools, tool_choice="named", tool_name=name)
         case ToolChoice(type="allowed_tools", tools=list()):
@@ -663,110 +518,10 @@ def _allowed(given: ToolChoice, tools: Tools) -> ReplySpec:
         raise invalid_field("tool_choice.mode", "must be auto, required or none.")
     named = []
     for number, one in enumerate(given.tools or ()):
-        if one.type in ("function", "mcp"):  # others were left out
+        if one.type == "function":  # others were left out
             name = joined_name(one.namespace, one.name)
             named.append(known_tool(name, tools, f"tool_choice.tools[{number}].name"))
     modes: dict[str, Literal["auto", "required", "none"]] = {"required": "required", "none": "none"}
     return ReplySpec(
         tuple(tool for tool in tools if tool.name in named), tool_choice=modes.get(given.mode, "auto")
     )
-
-
-class McpServer(msgspec.Struct, frozen=True):
-    """The tools of one server that a request may call. `error`: why there are none now."""
-
-    label: str
-    tools: tuple[ServerTool, ...]
-    offered: tuple[OfferedTool, ...]
-    error: str | None = None
-
-
-def mcp_servers(given: Sequence[Tool], box: ToolRegistry) -> tuple[McpServer, ...]:
-    """Return the servers of a request. Raises Problem."""
-    found = tuple(
-        _mcp_server(tool, f"tools[{number}]", box) for number, tool in enumerate(given) if tool.type == "mcp"
-    )
-    labels = [one.label for one in found]
-    for number, label in enumerate(labels):
-        if label in labels[:number]:
-            raise invalid("tools", f'`tools` may name the server "{label[:64]}" once.')
-    return found
-
-
-def _mcp_server(tool: Tool, where: str, box: ToolRegistry) -> McpServer:
-    for field in ("authorization", "headers", "connector_id"):
-        if getattr(tool, field):
-            raise invalid_field(f"{where}.{field}", _NOT_FORWARDED, code="unsupported_parameter")
-    label = tool.server_label or ""
-    found = box.of_server("" if label == OPERATOR_FUNCTIONS else label) if label else None
-    if found is None:
-        raise _unknown(label, f"{where}.server_label", box)
-    if not found:
-        return McpServer(label, (), (), _UNREACHABLE)
-    is_allowed = _tool_filter(tool.allowed_tools, f"{where}.allowed_tools", found)
-    tools = tuple(one for one in found if is_allowed is None or is_allowed(one))
-    wants_approval = _approval_rule(tool.require_approval, f"{where}.require_approval", found)
-    return McpServer(
-        label, tools, tuple(server_tool(one, wants_approval=wants_approval(one)) for one in tools)
-    )
-
-
-def _approval_rule(
-    given: str | Approvals | None, where: str, found: Sequence[ServerTool]
-) -> Callable[[ServerTool], bool]:
-    """Return a test whether a tool needs an approval; by default all do. Raises Problem."""
-    match given:
-        case None | "always":
-            return lambda _: True
-        case "never":
-            return lambda _: False
-        case Approvals(always=always, never=never):
-            is_always = _tool_filter(always, f"{where}.always", found)
-            is_never = _tool_filter(never, f"{where}.never", found)
-            return lambda tool: not (is_never and is_never(tool)) or bool(is_always and is_always(tool))
-        case _:
-            raise invalid_field(where, "must be always, never, or name tools by `always` and `never`.")
-
-
-def _tool_filter(
-    given: list[str] | ToolNames | None, where: str, found: Sequence[ServerTool]
-) -> Callable[[ServerTool], bool] | None:
-    """Return a test whether a list has a tool's name here or at its server; None without a list. Raises Problem."""
-    if isinstance(given, ToolNames):
-        if given.read_only is not None:
-            why = "is not supported: list the tools by name."
-            raise invalid_field(f"{where}.read_only", why, code="unsupported_parameter")
-        given, where = given.tool_names, f"{where}.tool_names"
-    if given is None:
-        return None
-    names = set(given)
-    for number, name in enumerate(given):
-        if not any(name in _names(tool) for tool in found):
-            raise invalid_field(
-                f"{where}[{number}]", f"names no tool of the server: it has {_some_names(found)}."
-            )
-    return lambda tool: not names.isdisjoint(_names(tool))
-
-
-def _names(tool: ServerTool) -> tuple[str, ...]:
-    return (tool.name, tool.named_there) if tool.named_there else (tool.name,)
-
-
-def _some_names(found: Sequence[ServerTool]) -> str:
-    names = [tool.name for tool in found]
-    return ", ".join([*names[:8], *(["…"] if len(names) > 8 else [])])  # noqa: PLR2004 - a sentence is short
-
-
-def _unknown(label: str, where: str, box: ToolRegistry) -> Problem:
-    has = ", ".join(_labels(box)) or "none"
-    why = (
-        f'Unknown MCP server: "{label[:64]}". The operator configures MCP servers; one may not have been reached yet. '
-        f"Available: {has}."
-    )
-    return invalid(where, why, code="unsupported_parameter")
-
-
-def _labels(box: ToolRegistry) -> Iterator[str]:
-    yield from box.servers
-    if box.of_server(""):
-        yield OPERATOR_FUNCTIONS

@@ -11,11 +11,10 @@ import re
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 import msgspec
 
-from connections.api.replies import StoredReply, StoredTurns, needs_approval, waits_for_client
+from connections.api.replies import StoredReply, StoredTurns, waits_for_client
 from connections.api.requests import Problem, invalid, is_conversation_id
 from connections.api.responses import schema
 from connections.api.responses.encoder import (
@@ -33,12 +32,7 @@ from connections.api.responses.encoder import (
     ref_of_item,
     resource_of,
 )
-from connections.api.responses.parser import Creation, Item, Metadata, Part, messages_of
-from connections.api.responses.schema import (
-    McpApprovalRequest,
-    McpCall,
-    McpListTools,
-)
+from connections.api.responses.parser import Creation, Item, Metadata, messages_of
 from connections.authentication.caller import Caller, can_reconnect
 from connections.protocol.base import Limits
 from engine.messages import Message, Tool
@@ -46,7 +40,6 @@ from engine.vision.image import Image, together
 from sessions.commands.resumption import ReaderPosition
 from sessions.conversation.history_page import StoredTurn
 from sessions.errors import Busy, NotFound
-from sessions.events import Reason
 from sessions.records import CallRecord, MessageRecord, Owner
 from sessions.store.codec import Keys
 from sessions.turn.message_request import (
@@ -57,7 +50,7 @@ from sessions.turn.message_request import (
     ProvidedReply,
     Regenerate,
 )
-from sessions.turn.tool_calls import CallAnswer, Result, as_written, result_text
+from sessions.turn.tool_calls import Result, as_written, result_text
 from sessions.turn.turn import Cancel, NullSubscriber
 
 MAX_PATH_BYTES = 4 * 1024 * 1024
@@ -85,29 +78,44 @@ _NOT_LAST = "Only the last item of a conversation can be deleted, and never a ca
 SEPARATOR = "\n\n"
 
 
-class StoredResponse(msgspec.Struct, frozen=True):
-    """A stored response, and the messages up to its end.
+class UserInput(msgspec.Struct, frozen=True):
+    """What a user says and shows, and the system text from now on."""
 
-    `turns`: those that wrote it, several if the server ran their calls; `waits`: another one will follow;
-    `is_cut`: the path lacks its beginning.
-    """
+    content: str
+    system: str
+    images: tuple[Image, ...] = ()
+
+
+CallResults = tuple[Result, ...]
+Input = UserInput | CallResults
+
+
+class StoredResponse(msgspec.Struct, frozen=True):
+    """A stored response, and the messages up to its end. `is_cut`: the path lacks its beginning."""
 
     ref: ResponseRef
-    turns: tuple[StoredTurn, ...]
+    turn: StoredTurn
     note: ResponseNote
-    waits: bool = False
     path: tuple[MessageRecord, ...] = ()
     is_cut: bool = False
 
     @property
-    def last(self) -> StoredTurn:
-        """The last turn so far."""
-        return self.turns[-1]
-
-    @property
     def has_ended(self) -> bool:
         """Whether nothing more is written."""
-        return not self.waits and self.last.record.done is not None
+        return self.turn.record.done is not None
+
+    @property
+    def resource(self) -> schema.Response:
+        """The response in its current state."""
+        return resource_of(self.turn, self.note, self.ref.name)
+
+    @property
+    def input_items(self) -> list[ItemWithImages]:
+        """The items before the response, oldest first."""
+        before = (one for one in self.path if one.message_id != self.turn.record.reply_id)
+        return [
+            item for one in before for item in items_of(one, self.ref.conversation_id, self.note.namespaces)
+        ]
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -117,20 +125,11 @@ class StoredResponse(msgspec.Struct, frozen=True):
     @property
     def open_calls(self) -> tuple[CallRecord, ...]:
         """The calls that wait for their client."""
-        return pending_calls(self.last)
-
-
-class InsertionPoint(msgspec.Struct, frozen=True):
-    """The place of a new response. `after`: the response that it continues; None: at the end."""
-
-    conversation_id: str
-    after: StoredResponse | None
+        return () if self.turn.reply is None else tuple(filter(waits_for_client, self.turn.reply.calls))
 
 
 class ResponseStore(StoredTurns):
     """Finds responses for their owners, and begins stored turns."""
-
-    answered_code: ClassVar[str] = "approval_answered"
 
     async def find(self, owner: Owner, response_id: str, *, with_path: bool = False) -> StoredResponse | None:
         """Return a response; None if this owner has none of this id. Raises StoreDown."""
@@ -139,21 +138,14 @@ class ResponseStore(StoredTurns):
         turn = await self.sessions.kept.turn(owner, ref.conversation_id, ref.turn_id)
         if turn is None:
             return None
-        turns, waits = [turn], False
-        while continues_automatically(turns[-1]):
-            following = await self.sessions.kept.following(owner, ref.conversation_id, turns[-1])
-            if waits := following is None:
-                break
-            turns.append(following)
         path: Sequence[MessageRecord] = ()
         is_cut = False
         if with_path:
-            last = turns[-1]
-            leaf = last.record.message_id if last.reply is None else last.record.reply_id
+            leaf = turn.record.message_id if turn.reply is None else turn.record.reply_id
             path, is_cut = await self.sessions.kept.path(
                 owner, ref.conversation_id, leaf, most_bytes=MAX_PATH_BYTES
             )
-        return StoredResponse(ref, tuple(turns), decode_note(turn.note), waits, tuple(path), is_cut)
+        return StoredResponse(ref, turn, decode_note(turn.note), tuple(path), is_cut)
 
     async def previous(self, owner: Owner, response_id: str) -> StoredResponse:
         """Return a response to continue. Raises Problem, StoreDown."""
@@ -192,40 +184,32 @@ class ResponseStore(StoredTurns):
         return tuple(image.with_data(data) for image in images)
 
     async def begin(
-        self, caller: Caller, given: UserInput, generation: GenerationConfig, insertion_point: InsertionPoint
+        self,
+        caller: Caller,
+        conversation_id: str,
+        given: UserInput,
+        generation: GenerationConfig,
+        after: StoredResponse | None,
     ) -> StoredReply:
-        """Begin a turn with a message; return once it is accepted. Raises Refused."""
-        after = insertion_point.after
-        place = Append() if after is None else Append(after.last.record.reply_id)
-        conversation_id = insertion_point.conversation_id
+        """Begin a turn with a message, after a response or at the end; return once it is accepted. Raises Refused."""
+        place = Append() if after is None else Append(after.turn.record.reply_id)
         send = await self.message(
             caller, conversation_id, given.content, given.images, kind="response", place=place
         )
         return await self.send(caller, send, generation)
 
-    async def continue_with_answers(
-        self, caller: Caller, given: CallAnswers, generation: GenerationConfig, previous: StoredResponse
+    async def send_results(
+        self,
+        owner: Owner,
+        conversation_id: str,
+        follows: str,
+        given: CallResults,
+        generation: GenerationConfig,
     ) -> StoredReply:
-        """Answer calls; return once the turn that follows them is accepted. Raises Refused.
-
-        `generation`: for that turn's reply, unless `given.same_settings`.
-        """
-        *answers, last = given.answers
-        if not given.same_settings and isinstance(last, Result):
-            last = msgspec.structs.replace(last, then=generation)
-        return await self.answer(
-            caller.owner,
-            previous.ref.conversation_id,
-            previous.last.record.turn_id,
-            (*answers, last),
-            model=previous.note.response.model,
-        )
-
-    async def answered(self, owner: Owner, previous: StoredResponse) -> tuple[CallRecord, ...]:
-        """Return the calls of a response that needed an approval, with their outcomes. Raises StoreDown."""
-        reply_id = previous.last.record.reply_id
-        path, _ = await self.sessions.kept.path(owner, previous.ref.conversation_id, reply_id, most_bytes=0)
-        return tuple(call for reply in path[-1:] for call in reply.calls if needs_approval(call))
+        """Answer the calls of a turn; return once the one that follows is accepted. Raises Refused."""
+        *others, last = given
+        last = msgspec.structs.replace(last, then=generation)
+        return await self.answer(owner, conversation_id, follows, (*others, last))
 
     async def note(self, owner: Owner, ref: ResponseRef, note: ResponseNote) -> None:
         """Store how a response was requested. Raises NotFound, StoreDown."""
@@ -235,9 +219,9 @@ class ResponseStore(StoredTurns):
 
     async def follow(self, owner: Owner, kept: StoredResponse) -> StoredReply:
         """Read a response from its beginning, as it is written. Raises Refused."""
-        record = kept.turns[0].record
+        record = kept.turn.record
         stored = StoredReply(turn_id=record.turn_id, model=kept.note.response.model)
-        position = ReaderPosition(kept.turns[0].epoch, record.accepted_seq)
+        position = ReaderPosition(kept.turn.epoch, record.accepted_seq)
         try:
             await self.sessions.resume(owner, stored, kept.ref.conversation_id, position, ref=None)
         except BaseException:
@@ -251,7 +235,7 @@ class ResponseStore(StoredTurns):
             return
         stored = await self.follow(owner, kept)
         try:
-            cancel = Cancel(conversation_id=kept.ref.conversation_id, turn_id=kept.last.record.turn_id)
+            cancel = Cancel(conversation_id=kept.ref.conversation_id, turn_id=kept.ref.turn_id)
             if self.sessions.turns.cancel(owner, cancel) is None:
                 await self.sessions.cancel_elsewhere(owner, cancel)
             async with asyncio.timeout(CANCEL_TIMEOUT_S):
@@ -265,10 +249,9 @@ class ResponseStore(StoredTurns):
     async def delete(self, owner: Owner, kept: StoredResponse) -> None:
         """Delete a response, and its unnamed conversation once empty. Raises Refused."""
         conversation_id = kept.ref.conversation_id
-        # with the calls that it follows
-        await self.sessions.take_back(owner, conversation_id, kept.last.record.turn_id)
+        await self.sessions.take_back(owner, conversation_id, kept.ref.turn_id)
         await self.sessions.kept.forget(owner, conversation_id, kept.ref.turn_id)
-        is_first = kept.turns[0].record.parent_id is None
+        is_first = kept.turn.record.parent_id is None
         if (
             is_first
             and conversation_id.startswith(IMPLICIT_PREFIX)
@@ -346,40 +329,7 @@ async def _stored_items(response_store: ResponseStore, owner: Owner, ref: Respon
     kept = await response_store.find(owner, ref.response_id)
     if kept is None:
         return {}
-    output = resource_of(kept.turns, kept.note, ref.name, waits=kept.waits).output
-    return {item.id: _input_item(item) for item in output}
-
-
-def _input_item(item: schema.Output) -> Item:
-    match item:
-        case schema.Message():
-            texts = [part for part in item.content if not isinstance(part, schema.InputImage)]
-            parts = [Part("output_text", part.text) for part in texts]
-            return Item("message", role="assistant", content=parts)
-        case schema.ReasoningItem():
-            parts = [Part("reasoning_text", part.text) for part in item.content]
-            return Item("reasoning", content=parts)
-        case schema.FunctionCall():
-            return Item(
-                "function_call",
-                call_id=item.call_id,
-                name=item.name,
-                namespace=item.namespace or None,
-                arguments=item.arguments,
-            )
-        case McpListTools():
-            return Item("mcp_list_tools", id=item.id)
-        case McpApprovalRequest():
-            return Item("mcp_approval_request", id=item.id, name=item.name, arguments=item.arguments)
-        case McpCall():
-            return Item(
-                "mcp_call",
-                id=item.id,
-                name=item.name,
-                arguments=item.arguments,
-                output=item.output,
-                error=msgspec.Raw(msgspec.json.encode(item.error)),
-            )
+    return {item.id: msgspec.convert(msgspec.to_builtins(item), Item) for item in kept.resource.output}
 
 
 def _same_conversation(given: Sequence[Message], stored: Sequence[Message]) -> bool:
@@ -458,7 +408,7 @@ def calls_without_output(path: Sequence[MessageRecord]) -> tuple[CallRecord, ...
 class ItemTurn(msgspec.Struct, frozen=True):
     """Items that are one turn: what the user says, or results of calls, or neither; and the reply to it."""
 
-    input: UserInput | tuple[Result, ...] | None
+    input: Input | None
     given: ProvidedReply
 
 
@@ -529,10 +479,12 @@ class ConversationStore:
                     called_by = await self._replace_reply(caller, found.conversation_id, last, step.given)
                     replaced = last.turn_id
                 case tuple() as results:
-                    *others, final = results
-                    final = msgspec.structs.replace(final, then=_generation(caller, step.given))
-                    stored = await self._response_store.answer(
-                        caller.owner, found.conversation_id, called_by, (*others, final)
+                    stored = await self._response_store.send_results(
+                        caller.owner,
+                        found.conversation_id,
+                        called_by,
+                        results,
+                        _generation(caller, step.given),
                     )
                     await self._wait_until_ended(stored)
                     called_by = stored.turn_id
@@ -621,7 +573,7 @@ def group_into_turns(messages: Sequence[Message], path: Sequence[MessageRecord] 
     rest = deque(messages)
     is_first = True
     while rest:
-        turn_input: UserInput | tuple[Result, ...] | None = None
+        turn_input: Input | None = None
         before = ProvidedReply()
         match rest[0].role:
             case "tool":
@@ -699,37 +651,6 @@ def item_not_found(item_id: str) -> Problem:
     """Return the refusal of an item that is not in the conversation."""
     why = f'Item not found: "{item_id[:160]}".'
     return Problem(404, why, code="not_found", param="item_id")
-
-
-class CallAnswers(msgspec.Struct, frozen=True):
-    """Answers to calls: results, and decisions. `same_settings`: the next reply is generated like the one that called."""
-
-    answers: tuple[CallAnswer, ...]
-    same_settings: bool = True
-
-
-class UserInput(msgspec.Struct, frozen=True):
-    """What a user says and shows, and the system text from now on."""
-
-    content: str
-    system: str
-    images: tuple[Image, ...] = ()
-
-
-Input = UserInput | CallAnswers
-
-
-def continues_automatically(turn: StoredTurn) -> bool:
-    """Return whether another turn follows by itself, since the server runs all of its calls."""
-    done, reply = turn.record.done, turn.reply
-    if done is None or reply is None or done.reason is not Reason.TOOLS or not reply.calls:
-        return False
-    return all(call.where == "server" and call.needs == "none" for call in reply.calls)
-
-
-def pending_calls(kept: StoredTurn) -> tuple[CallRecord, ...]:
-    """Return the calls of a turn that wait for its client."""
-    return () if kept.reply is None else tuple(filter(waits_for_client, kept.reply.calls))
 
 
 def model_messages(path: Sequence[MessageRecord], note: ResponseNote) -> tuple[Message, ...]:

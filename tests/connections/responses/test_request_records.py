@@ -11,7 +11,7 @@ MANY = [Message("user", "x" * 2_000)] * 2_000
 
 
 def test_thousands_of_messages_are_joined_to_one() -> None:
-    stored = storable_input(Creation(model="m"), MANY, None, ())
+    stored = storable_input(Creation(model="m"), MANY, "", ())
     assert isinstance(stored, UserInput)
     assert len(stored.content) == 2_000 * 2_002 - 2
     replies = [Message("assistant", one.content) for one in MANY]
