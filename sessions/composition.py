@@ -11,7 +11,7 @@ from engine.api import Engine
 from sessions.commands.acceptance import MessageAcceptor
 from sessions.commands.branches import BranchSwitcher
 from sessions.commands.peer_requests import PeerRequestHandler
-from sessions.commands.removal import ConversationDeleter, HistoryRemover, OwnerDataEraser
+from sessions.commands.removal import HistoryRemover
 from sessions.commands.tool_results import ToolResultHandler
 from sessions.commands.turn_manager import TurnManager
 from sessions.conversation.conversation import BackgroundTasks, ConversationRegistry, ShieldedChanges
@@ -150,20 +150,18 @@ class ReplicaParts:
             policy=policy,
         )
         self.growing = SourceUpdateHandler(history=history, filters=filters, forwarder=self.forwarder)
-        self.remover = HistoryRemover(storage, brancher=self.brancher)
-        self.deleter = ConversationDeleter(
+        self.remover = HistoryRemover(
+            storage,
             directory=directory,
-            history=history,
             forwarder=self.forwarder,
-            remover=self.remover,
+            brancher=self.brancher,
             changes=self.changes,
         )
-        self.eraser = OwnerDataEraser(storage, directory=directory, deleter=self.deleter)
         self.orders = PeerRequestHandler(
             directory=directory,
             turns=self.turns,
             rpc=self.rpc,
-            deleter=self.deleter,
+            remover=self.remover,
             answering=self.answering,
             grow_here=self.growing.grow_here,
             gathering=self.gathering,

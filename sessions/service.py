@@ -106,7 +106,8 @@ class Sessions:
         self.turns, self.ephemeral = self.parts.turns, self.parts.ephemeral
         self._replica = Replica(self.parts)
         self.embedding = Embedding(embedders, admission=self.parts.admission, filters=policy.filters)
-        self.kept = TurnReader(self.parts.storage.history, self.parts.storage.notes)
+        self.notes = self.parts.storage.notes
+        self.kept = TurnReader(self.parts.storage.history, self.notes)
         self.images = self.parts.storage.images
         self.memory = self.parts.storage.ledger.memory
 
@@ -216,8 +217,7 @@ class Sessions:
 
     async def take_back(self, owner: Owner, conversation_id: str, turn_id: str) -> None:
         """Remove an exchange whose turn has ended; does nothing if there is none. Raises Refused."""
-        conversation = self.parts.directory.open(owner, conversation_id)
-        await self.parts.changes.complete(conversation, self.parts.remover.take_back(conversation, turn_id))
+        await self.parts.remover.take_back(owner, conversation_id, turn_id)
 
     async def history(
         self,
@@ -311,7 +311,7 @@ class Sessions:
 
     def erase(self, owner: Owner) -> AsyncIterator[str]:
         """End an owner's turns and remove its conversations; yield their ids. Raises Refused."""
-        return self.parts.eraser.erase(owner)
+        return self.parts.remover.erase(owner)
 
     def running_turns(self) -> list[ListedTurn]:
         """Return the turns that run on this replica."""
@@ -343,7 +343,7 @@ class Sessions:
         """Remove a conversation and its running turn; notify all attached connections. Raises Refused."""
         using = self.parts.directory.using(owner, conversation_id)
         with using as conversation, conversation.deletion.requested_by(subscriber, ref):
-            await self.parts.deleter.delete(owner, conversation_id)
+            await self.parts.remover.delete(owner, conversation_id)
 
     def statistics(self) -> SessionStatistics:
         """Return the current facts."""

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, suppress
 
 from engine.messages import current_trace
-from sessions.commands.removal import ConversationDeleter
+from sessions.commands.removal import HistoryRemover
 from sessions.commands.tool_results import ToolResultHandler
 from sessions.commands.turn_manager import TurnManager
 from sessions.conversation.conversation import (
@@ -48,7 +48,7 @@ class PeerRequestHandler:
         directory: ConversationRegistry,
         turns: TurnManager,
         rpc: Rpc,
-        deleter: ConversationDeleter,
+        remover: HistoryRemover,
         answering: ToolResultHandler,
         grow_here: GrowHere,
         gathering: ScatterGather,
@@ -58,7 +58,7 @@ class PeerRequestHandler:
         self._directory = directory
         self._turns = turns
         self._rpc = rpc
-        self._deleter = deleter
+        self._remover = remover
         self._answering = answering
         self._grow_here = grow_here
         self._gathering = gathering
@@ -126,7 +126,7 @@ class PeerRequestHandler:
         return RpcResponse(number=order.number, turn_id=outcome.turn_id, already=outcome.already)
 
     async def _delete(self, order: RpcRequest) -> RpcResponse:
-        await self._deleter.delete(order.owner, order.conversation_id)
+        await self._remover.delete(order.owner, order.conversation_id)
         return RpcResponse(number=order.number)
 
     async def _answer_call(self, order: RpcRequest, answer: CallAnswer) -> RpcResponse:

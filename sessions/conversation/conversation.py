@@ -54,8 +54,6 @@ class StoredState:
     `newest_reply`: the reply of the turn accepted last; the next queued message follows it.
     """
 
-    __slots__ = ("meta", "newest_reply", "seq", "version")
-
     def __init__(self) -> None:
         self.meta: Meta | None = None
         self.seq = 0
@@ -69,8 +67,6 @@ class PublishedState:
     `calls`: the ids of the newest calls.
     """
 
-    __slots__ = ("calls", "epoch", "followed", "seq")
-
     def __init__(self) -> None:
         self.calls: deque[str] = deque(maxlen=MAX_RECENT_CALLS)
         self.epoch = ""
@@ -80,8 +76,6 @@ class PublishedState:
 
 class PeerState:
     """What is known of a conversation's other replicas. It may be outdated; the store knows better."""
-
-    __slots__ = ("_cancels", "announced_seq", "news", "sent", "watched", "watching")
 
     def __init__(self) -> None:
         self.announced_seq = 0  # the newest event that one of them announced
@@ -131,8 +125,6 @@ class PeerState:
 class PendingResumes:
     """Connections being resumed in a conversation; their other requests wait."""
 
-    __slots__ = ("_resumed",)
-
     def __init__(self) -> None:
         self._resumed: dict[Subscriber, asyncio.Event] = {}
 
@@ -155,8 +147,6 @@ class PendingResumes:
 
 class DeletionNotice:
     """The deletion of one conversation. `known`: the epoch whose deletion was published."""
-
-    __slots__ = ("_requesters", "known")
 
     def __init__(self) -> None:
         self.known = ""

@@ -78,24 +78,10 @@ class TurnReader:
         meta = await self._history.load(keys)
         return None if meta is None else (meta, await self._notes.description(keys))
 
-    async def describe(
-        self, owner: Owner, conversation_id: str, text: bytes, *, new: bool = False, group: str = ""
-    ) -> bool:
-        """Describe an existing conversation, or a `new` one without messages; False if that exists, or the other does not."""
-        return await self._notes.describe(owner, conversation_id, text, new=new, group=group)
-
     async def is_empty(self, owner: Owner, conversation_id: str) -> bool:
         """Return whether a conversation has no messages."""
         meta = await self._history.load(Keys.of(owner, conversation_id))
         return meta is not None and not meta.messages
-
-    async def forget(self, owner: Owner, conversation_id: str, turn_id: str) -> None:
-        """Delete the note of a turn."""
-        await self._notes.forget(Keys.of(owner, conversation_id), turn_id)
-
-    async def note(self, owner: Owner, conversation_id: str, turn_id: str, note: bytes) -> bool:
-        """Keep a turn's note, deleting the owner's oldest beyond the limit; False if this owner has no such turn."""
-        return await self._notes.keep(owner, conversation_id, turn_id, note)
 
 
 MAX_PAGE_BYTES = 256 * 1024

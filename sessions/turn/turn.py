@@ -32,8 +32,6 @@ class EngineWait:
     `paced`: text is held back, for the reader's pace.
     """
 
-    __slots__ = ("_limit", "_until", "paced", "stopping", "stream")
-
     def __init__(self) -> None:
         self.stream: Streamer | None = None
         self.stopping = asyncio.Event()
@@ -78,8 +76,6 @@ async def first_of(*events: asyncio.Event, within_s: float | None = None) -> boo
 
 class SentOffsets:
     """The furthest offsets of a turn's text and reasoning that were handed to any transport. Connections report them."""
-
-    __slots__ = ("reasoning", "text")
 
     def __init__(self) -> None:
         self.text = 0
@@ -180,20 +176,6 @@ class ToolRound:
     runs here. `is_lost`: another replica continues it. `base`: the reply that it continues, as it was before.
     """
 
-    __slots__ = (
-        "_running_tools",
-        "awaited",
-        "base",
-        "calls",
-        "following",
-        "generation",
-        "idle",
-        "is_lost",
-        "news",
-        "round",
-        "then",
-    )
-
     def __init__(
         self, generation: GenerationConfig, *, awaited: ToolCalls | None = None, rounds: int = 0
     ) -> None:
@@ -239,37 +221,6 @@ class ToolRound:
 
 class Turn:
     """A turn as it runs here: its state, how it arrived, what others wait for, and how far its events were delivered."""
-
-    __slots__ = (
-        "accepted",
-        "admitted",
-        "end",
-        "ended",
-        "engine",
-        "failure",
-        "fallback",
-        "followers",
-        "forwarded",
-        "grace",
-        "journal",
-        "player",
-        "published_off",
-        "published_reasoning_off",
-        "ready",
-        "record",
-        "released",
-        "revoked",
-        "send",
-        "sender",
-        "sent",
-        "settled",
-        "source",
-        "status",
-        "tool_round",
-        "turn",
-        "unsaved",
-        "was_attached",
-    )
 
     def __init__(
         self,
