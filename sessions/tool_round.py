@@ -42,14 +42,7 @@ from sessions.tools.tool_registry import (
 )
 from sessions.turn.message_request import GenerationConfig
 from sessions.turn.policy import Policy
-from sessions.turn.prompt import (
-    HistoryPromptBuilder,
-    ModelRoute,
-    Prompt,
-    SystemPrompt,
-    client_key,
-    turn_request,
-)
+from sessions.turn.prompt import HistoryPromptBuilder, Prompt
 from sessions.turn.tool_calls import (
     RESULTS_CHARS,
     CallAnswer,
@@ -121,7 +114,7 @@ class WaitingTurns:
                 live.tool_round.awaited.put(cancelled(call))
         if live.turn.accepted_at is None:
             live.turn.accept(now=monotonic())
-        return self._request(conversation, live, None, SystemPrompt("", ""), ModelRoute(live.record.model))
+        return self._prompts.request(conversation.keys, live, None, self._generation(live), Meta.new(""))
 
     async def _until_settled(self, conversation: Conversation, live: Turn) -> None:
         runs = ToolRunner(
@@ -171,14 +164,10 @@ class WaitingTurns:
     async def _accepted(self, conversation: Conversation, live: Turn) -> Request:
         """Accept the turn, which has its place already. Raises OwnershipLost, StoreFault."""
         meta = await until_answered(partial(self._history.load, conversation.keys)) or Meta.new("")
-        system = self._prompts.system(meta, self._generation(live))
         prompt = await self._prompt(conversation, live, meta)
-        requested = live.record.model
-        answering = self._prompts.choice.answering(requested, prompt.model if prompt else requested)
         async with conversation.order_lock:
-            live.choose(answering.model)
             await self._write(conversation, live, prompt.context_from if prompt else meta.context_from)
-        return self._request(conversation, live, prompt, system, answering)
+        return self._prompts.request(conversation.keys, live, prompt, self._generation(live), meta)
 
     async def _write(self, conversation: Conversation, live: Turn, context_from: str | None) -> None:
         if live.journal is None:
@@ -199,16 +188,9 @@ class WaitingTurns:
         is_given = live.tool_round.generation.given is not None
         if message is None or live.turn.is_over or live.tool_round.awaited is None or is_given:
             return None
-        making = self._prompts.prompt(
-            conversation.keys,
-            msgspec.structs.replace(message, calls=live.tool_round.awaited.records),
-            self._generation(live),
-            meta,
-            requested=live.record.model,
-            client=client_key(conversation.owner, live.send.group),
-        )
+        message = msgspec.structs.replace(message, calls=live.tool_round.awaited.records)
         try:
-            return await live.engine.in_time(making)
+            return await self._prompts.prompt(conversation.keys, live, message, self._generation(live), meta)
         except StoreFault:
             raise
         except Refused as refused:  # too late to refuse it: its end says why
@@ -219,23 +201,6 @@ class WaitingTurns:
         tool_round = live.tool_round
         return tool_round.generation.in_round(
             tool_round.round, at_most=self._limits.max_rounds, is_requested=tool_round.then is not None
-        )
-
-    def _request(
-        self,
-        conversation: Conversation,
-        live: Turn,
-        prompt: Prompt | None,
-        system: SystemPrompt,
-        answering: ModelRoute,
-    ) -> Request:
-        return turn_request(
-            conversation.owner,
-            live,
-            prompt,
-            self._generation(live),
-            system,
-            answering=answering,
         )
 
 

@@ -43,14 +43,7 @@ from sessions.turn.message_request import (
     stored_message,
 )
 from sessions.turn.policy import Policy
-from sessions.turn.prompt import (
-    HistoryPromptBuilder,
-    Prompt,
-    as_refusals,
-    client_key,
-    reserve_images,
-    turn_request,
-)
+from sessions.turn.prompt import HistoryPromptBuilder, Prompt, as_refusals
 from sessions.turn.turn import SentOffsets, Subscriber, ToolRound, Turn
 from sessions.turn.turn_state import TurnIds, TurnMessageIds, TurnState
 
@@ -271,14 +264,13 @@ class MessageAcceptor:
             self._images, conversation.owner, conversation.keys, live.record, live.send
         )
         requested = self._prompts.requested(generation, placement.model, meta.model, source=live.send.source)
-        client = client_key(conversation.owner, live.send.group)
+        live.record = msgspec.structs.replace(live.record, model=requested)
         messages = placement.prompt_tail(message)
         if live.send.source is not None:
             facts = self._prompts.choice.facts(requested)
             tried, generation = self._sources.trial_request(message, generation, live.send.source, facts)
             messages = [tried]
-        check = self._prompts.check(messages, generation, meta, requested=requested, client=client)
-        await live.engine.in_time(check)
+        await self._prompts.check(conversation.keys, live, messages, generation, meta)
 
     async def _begin(self, conversation: Conversation, live: Turn, generation: GenerationConfig) -> Request:
         """Return what is to run. Raises Refused, Duplicate, RunsElsewhere, and StaleFacts if the store changed meanwhile."""
@@ -299,9 +291,6 @@ class MessageAcceptor:
         message = placement.answered or await stored_message(
             self._images, conversation.owner, conversation.keys, record, live.send
         )
-        system = self._prompts.system(meta, generation)
-        # a cancelled turn is accepted without its prompt if the engine takes too long, as during a restart
-        client = client_key(conversation.owner, live.send.group)
         last_message = placement.prompt_tail(message)[-1]
         if source is not None:
             facts = self._prompts.choice.facts(requested)
@@ -312,14 +301,9 @@ class MessageAcceptor:
             last_message, generation = self._sources.trial_request(message, generation, source, facts)
         prompt: Prompt | None = None
         if generation.given is None:
-            making = self._prompts.prompt(
-                conversation.keys, last_message, generation, meta, requested=requested, client=client
-            )
-            prompt = await live.engine.in_time(making)
-        if prompt is not None:
-            reserve_images(live, prompt)
-        answering = self._prompts.choice.answering(requested, prompt.model if prompt else requested)
-        record = live.choose(answering.model)
+            # a cancelled turn is accepted without its prompt if the engine takes too long, as during a restart
+            prompt = await self._prompts.prompt(conversation.keys, live, last_message, generation, meta)
+        record = live.record
         event = accepted_event(conversation, record, live.send, meta.epoch)
         titled_by = _titled_by(message)
         beginning = Beginning(
@@ -328,7 +312,7 @@ class MessageAcceptor:
             event=event if message.role == "assistant" else with_content(event, message),
             title="" if meta.title and meta.seq else _title(message, titled_by),
             titled_by=titled_by,
-            system=system.named,
+            system=self._prompts.system(meta, generation).named,
             context_from=prompt.context_from
             if prompt and source is None
             else meta.context_from or record.message_id,
@@ -344,14 +328,7 @@ class MessageAcceptor:
                 size=live.send.stored_size(generation),
             )
             await self._write(conversation, live, beginning)
-        return turn_request(
-            conversation.owner,
-            live,
-            prompt,
-            generation,
-            system,
-            answering=answering,
-        )
+        return self._prompts.request(conversation.keys, live, prompt, generation, meta)
 
     async def _look(self, conversation: Conversation, live: Turn) -> tuple[Meta, ResolvedPlacement]:
         """Return the conversation's facts, and the message's place in it. Raises Refused, Duplicate, RunsElsewhere."""

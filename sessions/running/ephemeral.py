@@ -579,17 +579,20 @@ class EphemeralTurns:
         system = SystemPrompt(named, "" if ask.spec.raw else self._policy.system_prompt)
         if system.is_shared:
             messages = (Message("system", system.operators), *messages)
-        model, spec, tokens = await self._model_for(messages, ask, requested, client_key(owner, ask.group))
+        model, spec, tokens = await self._model_for(
+            messages, ask, requested, client_key(str(owner), ask.group)
+        )
         request = engine_request(
             "",
             messages,
             ask.params,
             spec=spec,
-            owner=owner,
+            owner=str(owner),
             group=ask.group,
             conversation_id=_affinity_key(ask.affinity, messages),
             system=system,
-            answering=self._choice.answering(requested, model),
+            model=model,
+            fallbacks=self._choice.fallbacks(requested, model),
             user=ask.user,
         )
         ignored = ("tools",) if spec.shown_tools != ask.spec.shown_tools else ()
