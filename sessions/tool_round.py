@@ -238,26 +238,26 @@ class Failover:
         with self._directory.using(orphan.owner, orphan.conversation_id) as conversation:
             kept = await self._history.following(conversation.keys)
             following = None if kept is None else WaitingTurn.decoded(kept)
-            if following is None or following.turn_id != orphan.turn_id:
+            if following is None or following.record.turn_id != orphan.turn_id:
                 return False
             return await self._take_over(conversation, following)
 
     async def _take_over(self, conversation: Conversation, old: WaitingTurn) -> bool:
         new = _renamed(old, conversation)
-        await self._storage.register_turn(conversation.owner, conversation.conversation_id, new.turn_id)
-        named = new.encoded()
+        record = new.record
+        await self._storage.register_turn(conversation.owner, conversation.conversation_id, record.turn_id)
         watched = await self._history.continue_turn(
-            conversation.keys, old.turn_id, next_id=new.turn_id, following=named
+            conversation.keys, old.record.turn_id, next_id=record.turn_id, following=new.encoded()
         )
         if watched is None:
-            await self._storage.ownership.discard(new.turn_id)
+            await self._storage.ownership.discard(record.turn_id)
             return False
-        message = await self._history.message(conversation.keys, new.message_id)
+        message = await self._history.message(conversation.keys, record.message_id)
         meta = await self._history.load(conversation.keys) or Meta.new("")
         await catch_up_to(self._history, conversation, meta.epoch, meta.seq)
         live = Turn.waiting(new, ToolCalls(message.calls if message is not None else ()), NullSubscriber())
         conversation.continue_turn(live, seq=meta.seq, watched=watched)
-        _log.info("waiting turn taken over", turn_id=new.turn_id, follows=new.follows)
+        _log.info("waiting turn taken over", turn_id=record.turn_id, follows=record.follows)
         if self._begin is None:
             raise RuntimeError("Nothing begins turns here.")
         self._begin(conversation, live)
@@ -287,7 +287,8 @@ def _renamed(old: WaitingTurn, conversation: Conversation) -> WaitingTurn:
         conversation_id=conversation.conversation_id,
         grace_s=max(old.send.grace_s, COMEBACK_S),
     )
-    return msgspec.structs.replace(old, turn_id=TurnMessageIds.new().turn_id, send=send)
+    record = msgspec.structs.replace(old.record, turn_id=TurnMessageIds.new().turn_id)
+    return msgspec.structs.replace(old, record=record, send=send)
 
 
 class ToolRunner:
@@ -297,6 +298,10 @@ class ToolRunner:
 
     Each call is claimed in the store once, before it starts. A claim names the replica that made it. If that replica dies, only
     a tool that is declared idempotent runs again; otherwise the call is lost, and the model is informed.
+
+    A call asks the user one question at a time; a second one waits for the first. A question is a part of its call. So it is
+    journalled, survives a reload, and any device can answer it. It ends with its call; if the replica that runs the call dies,
+    nobody waits for the answer any more.
     """
 
     def __init__(
@@ -317,9 +322,10 @@ class ToolRunner:
         self._filters = filters
         self._observer = observer
         self._begun: set[str] = set()
-        self._elicitations = Elicitations(
-            conversation, live, call_states=call_states, filters=filters, wait_s=wait_s
-        )
+        self._wait_s = wait_s
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._given_up: list[tuple[str, str]] = []  # calls, with the questions whose answers nobody waits for
+        self._pending: dict[str, tuple[str, asyncio.Future[Answer]]] = {}
 
     async def recover(self) -> None:
         """Recover or give up calls that a dead replica had started. Raises OwnershipLost, StoreFault."""
@@ -327,15 +333,15 @@ class ToolRunner:
             if call.state is CallState.RUNNING and call.where == "server" and not self._is_mine(call):
                 tool = self._box.tool(call.name)
                 again = partial(claimed, runner=self._call_states.replica)
-                await self._change(call, again if tool is not None and tool.idempotent else lost)
+                await self._change(call.call_id, again if tool is not None and tool.idempotent else lost)
 
     async def start_ready(self, tasks: asyncio.TaskGroup) -> None:
         """Start all calls that wait for nobody or were allowed, and hand answers to the tools that asked.
 
         Raises OwnershipLost, StoreFault.
         """
-        await self._elicitations.withdraw()
-        self._elicitations.hand_over()
+        await self._withdraw_questions()
+        self._hand_over_answers()
         for call in self._open():
             may_run = is_runnable(call) or (call.state is CallState.RUNNING and self._is_mine(call))
             if may_run and call.call_id not in self._begun:
@@ -343,8 +349,10 @@ class ToolRunner:
                 tasks.create_task(self._run(call))
 
     def end(self) -> None:
-        """Dismiss the questions of running tools."""
-        self._elicitations.end()
+        """Dismiss all open questions: nobody will answer."""
+        for _, waiting in self._pending.values():
+            if not waiting.done():
+                waiting.set_result(Dismissed())
 
     def _open(self) -> tuple[CallRecord, ...]:
         awaited = self._live.tool_round.awaited
@@ -357,7 +365,7 @@ class ToolRunner:
         """Run a call to its end, once its claim is certain. Raises OwnershipLost, StoreFault."""
         with self._live.tool_round.running_tool():
             if call.state is CallState.WAITING:
-                claim = await self._change(call, partial(claimed, runner=self._call_states.replica))
+                claim = await self._change(call.call_id, partial(claimed, runner=self._call_states.replica))
                 if claim is None:  # it changed meanwhile
                     return
                 call = claim
@@ -367,10 +375,12 @@ class ToolRunner:
             is_known = self._live.tool_round.generation.offered(call.name) is not None
             name = call.name if is_known else "unknown"  # a name that the model made up is content
             self._observer.tool_ended(name, call.call_id, monotonic() - begun, failure)
-            await asyncio.shield(self._change(call, change))  # a drain cancels no result that is being saved
+            await asyncio.shield(
+                self._change(call.call_id, change)
+            )  # a drain cancels no result that is being saved
 
-    async def _change(self, call: CallRecord, change: Change) -> CallRecord | None:
-        return await self._call_states.change(self._conversation, self._live, call.call_id, change)
+    async def _change(self, call_id: str, change: Change) -> CallRecord | None:
+        return await self._call_states.change(self._conversation, self._live, call_id, change)
 
     async def _outcome(self, call: CallRecord) -> tuple[Change, str | None]:
         """Return a call's outcome, and the kind of its failure. A task's boundary: an exception ends this call alone."""
@@ -414,7 +424,7 @@ class ToolRunner:
             owner=owner,
             conversation=self._conversation.conversation_id,
             call_id=call.call_id,
-            elicit=partial(self._elicitations.ask, call.call_id),
+            elicit=partial(self._ask, call.call_id),
             progress=partial(self._publish_progress, call),
         )
 
@@ -430,35 +440,7 @@ class ToolRunner:
         )
         self._conversation.publish_status(self._live, status)
 
-
-class Elicitations:
-    """Asks the user what the calls of one turn need. A call asks one question at a time; a second one waits for the first.
-
-    `wait_s`: seconds until a question expires.
-
-    A question is a part of its call. So it is journalled, survives a reload, and any device can answer it. It ends with its
-    call; if the replica that runs the call dies, nobody waits for the answer any more.
-    """
-
-    def __init__(
-        self,
-        conversation: Conversation,
-        live: Turn,
-        *,
-        call_states: CallStates,
-        filters: Filters,
-        wait_s: float,
-    ) -> None:
-        self._conversation = conversation
-        self._live = live
-        self._call_states = call_states
-        self._filters = filters
-        self._wait_s = wait_s
-        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._given_up: list[tuple[str, str]] = []  # calls, with the questions whose answers nobody waits for
-        self._pending: dict[str, tuple[str, asyncio.Future[Answer]]] = {}
-
-    async def ask(self, call_id: str, elicitation: Elicitation) -> Answer:
+    async def _ask(self, call_id: str, elicitation: Elicitation) -> Answer:
         """Return the user's answer. Raises ToolFailed, OwnershipLost, StoreFault."""
         try:
             await self._filters.check(elicitation.message, elicitation.schema)
@@ -470,7 +452,7 @@ class Elicitations:
             self._pending[call_id] = question.sha256, answer
             try:
                 await asyncio.shield(self._change(call_id, partial(with_question, question=question)))
-                self.hand_over()
+                self._hand_over_answers()
                 return await answer
             finally:
                 del self._pending[call_id]
@@ -478,16 +460,13 @@ class Elicitations:
                     self._given_up.append((call_id, question.sha256))
                     self._live.tool_round.news.set()
 
-    async def withdraw(self) -> None:
+    async def _withdraw_questions(self) -> None:
         """Withdraw the questions that tools no longer wait for. Raises OwnershipLost, StoreFault."""
         while self._given_up:
             call_id, sha256 = self._given_up.pop()
             await self._change(call_id, partial(withdrawn, sha256=sha256))
 
-    async def _change(self, call_id: str, change: Change) -> None:
-        await self._call_states.change(self._conversation, self._live, call_id, change)
-
-    def hand_over(self) -> None:
+    def _hand_over_answers(self) -> None:
         """Hand received answers to the waiting tools. A settled call gets none any more."""
         awaited = self._live.tool_round.awaited
         for call_id, (sha256, waiting) in self._pending.items():
@@ -498,12 +477,6 @@ class Elicitations:
                 waiting.set_result(Dismissed())
             elif call.answer is not None and call.answer.sha256 == sha256:
                 waiting.set_result(_answer_result(call.answer))
-
-    def end(self) -> None:
-        """Dismiss all open questions: nobody will answer."""
-        for _, waiting in self._pending.values():
-            if not waiting.done():
-                waiting.set_result(Dismissed())
 
     def _question(self, elicitation: Elicitation) -> Question:
         """Make a question. Its hash is unique: a late answer does not count for a repeated question."""

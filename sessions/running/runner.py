@@ -129,19 +129,24 @@ def with_precision(live: Turn, end: Done) -> Done:
 
 def following_of(live: Turn) -> WaitingTurn:
     """Return the turn that waits for the calls of an ended one."""
-    names = TurnMessageIds.new()
-    return WaitingTurn(
+    names, called, generation = TurnMessageIds.new(), live.record, live.tool_round.generation
+    record = TurnRecord(
         turn_id=names.turn_id,
+        client_msg_id=live.send.client_msg_id,
+        digest=called.digest,
+        message_id=called.reply_id,
         reply_id=names.reply_id,
-        follows=live.record.turn_id,
-        message_id=live.record.reply_id,
-        parent_id=live.record.message_id,
+        parent_id=called.message_id,
+        accepted_seq=0,
+        model=called.model,
+        follows=called.turn_id,
+    )
+    return WaitingTurn(
+        record=record,
         round=live.tool_round.round + 1,
-        model=live.record.model,
-        digest=live.record.digest,
         send=msgspec.structs.replace(live.send, content="", ref=None),
-        generation=live.tool_round.generation,
-        then=None if live.tool_round.generation.given is None else GenerationConfig(given=ProvidedReply()),
+        generation=generation,
+        then=None if generation.given is None else GenerationConfig(given=ProvidedReply()),
     )
 
 
@@ -270,7 +275,7 @@ class TurnRunner:
         following = following_of(run.live)
         waiting = Turn.waiting(following, run.live.tool_round.calls, run.live.sender)
         run.conversation.follow(run.live, waiting)
-        return Follow(following.turn_id, following.reply_id, following.encoded())
+        return Follow(following.record.turn_id, following.record.reply_id, following.encoded())
 
     async def _give_up(self, run: Generation) -> None:
         """Handle an end that can't be stored."""
