@@ -13,7 +13,6 @@ from engine.api import Engine
 from engine.upstream.engine import UpstreamEmbedder
 from sessions.commands.resumption import ReaderPosition, resume
 from sessions.commands.tool_results import CallOutcome
-from sessions.composition import ReplicaParts
 from sessions.conversation.history_page import PageWithStatus, TurnReader, page_of, read_branch
 from sessions.embedding import Embedding
 from sessions.errors import NotFound, NotShared, Overloaded
@@ -94,7 +93,7 @@ class Sessions:
         self.refuses_tools = policy.unsupported_tools == "refuse"
         self._searches = FairSlots(SEARCHES)
         self.choice = ModelChoice(engine)
-        self.parts = ReplicaParts(
+        self.parts = Replica(
             client=client,
             engine=engine,
             policy=policy,
@@ -104,7 +103,6 @@ class Sessions:
             tools=self.tools,
         )
         self.turns, self.ephemeral = self.parts.turns, self.parts.ephemeral
-        self._replica = Replica(self.parts)
         self.embedding = Embedding(embedders, admission=self.parts.admission, filters=policy.filters)
         self.notes = self.parts.storage.notes
         self.kept = TurnReader(self.parts.storage.history, self.notes)
@@ -113,11 +111,11 @@ class Sessions:
 
     def running(self, *, alone: bool) -> AbstractAsyncContextManager[None]:
         """Serve while the context lasts. `alone`: no other replica can use this store. Raises StoreDown."""
-        return self._replica.running(alone=alone)
+        return self.parts.running(alone=alone)
 
     async def drain(self, within_s: float) -> None:
         """Refuse new turns, let running ones end within a time, then end them as interrupted."""
-        await self._replica.drain(within_s)
+        await self.parts.drain(within_s)
 
     async def has_other_replicas(self) -> bool:
         """Return whether other replicas of the service use the store. Raises StoreDown."""
@@ -131,7 +129,7 @@ class Sessions:
         """Forget a closed connection, and cancel turns without attached connections."""
         for conversation in self.parts.directory.detach(subscriber):
             runner.cancel_unattended(conversation)
-            self._replica.unwatch(conversation)
+            self.parts.unwatch(conversation)
             self.parts.directory.drop_if_idle(conversation)
 
     async def cancel_elsewhere(
@@ -261,7 +259,7 @@ class Sessions:
                 await self.parts.watching.try_to_begin(conversation)
                 await resume(self.parts.storage.history, conversation, subscriber, position, ref=ref)
             finally:
-                self._replica.unwatch(conversation)
+                self.parts.unwatch(conversation)
 
     async def conversations(self, owner: Owner, *, limit: int, before: str | None) -> Page:
         """Return the owner's conversations, newest first. Raises Refused."""
