@@ -21,9 +21,7 @@ from sessions.events import Accepted, Event
 from sessions.limits.slots import on_behalf_of, with_heaviness
 from sessions.replicas.forwarder import Forwarder
 from sessions.replicas.rpc import (
-    CallAnswerRequest,
     DeleteRequest,
-    GrowRequest,
     PeerRequest,
     Refusal,
     Rpc,
@@ -33,7 +31,7 @@ from sessions.replicas.rpc import (
     SendRequest,
 )
 from sessions.turn.interfaces import Grown, Growth
-from sessions.turn.tool_calls import CallAnswer
+from sessions.turn.tool_calls import CallAnswer, Decision, Result
 from sessions.turn.turn import Cancel, Cancelled, NullSubscriber, SentOffsets
 
 GrowHere = Callable[[Conversation, Growth], Awaitable[Grown]]
@@ -85,9 +83,9 @@ class PeerRequestHandler:
                 self._later(order, self._cancelled(order, cancel, outcome))
             case DeleteRequest():
                 self._later(order, self._delete(order))
-            case CallAnswerRequest(answer=answer):
+            case Result() | Decision() as answer:
                 self._later(order, self._answer_call(order, answer))
-            case GrowRequest(growth=growth):
+            case Growth() as growth:
                 self._later(order, self._grow(order, growth))
             case PeerRequest(body=body):
                 self._answer(order, RpcResponse(number=order.number, body=self._gathering.respond(body)))

@@ -113,7 +113,7 @@ async def test_a_cancel_of_messages_here_and_elsewhere_has_one_answer(
     async with first_replica.socket(ANN) as here, second_replica.socket(ANN) as there:
         await begin(here, first_replica)
         with monkeypatch.context() as patched:
-            patched.setattr(Forwarder, "_request", ask)
+            patched.setattr(Forwarder, "request", ask)
             await there.send(type="send", client_msg_id="two", content="And now?", on_busy="enqueue")
             await requested.wait()
         monkeypatch.setattr(Forwarder, "runner_of", store_down)
