@@ -160,10 +160,8 @@ class MessageAcceptor:
             try:
                 return await self._begin(conversation, live, generation)
             except StaleFacts:
-                conversation.forget()
                 await self._forwarder.runner_of(conversation)
             except RunsElsewhere as elsewhere:
-                conversation.forget()
                 if live.player is not None:
                     raise Busy("Another reply of this conversation is written by another server.") from None
                 answer = await self._forwarder.send(conversation, live, generation, runner=elsewhere.runner)
@@ -332,24 +330,15 @@ class MessageAcceptor:
 
     async def _look(self, conversation: Conversation, live: Turn) -> tuple[Meta, ResolvedPlacement]:
         """Return the conversation's facts, and the message's place in it. Raises Refused, Duplicate, RunsElsewhere."""
-        meta = await self._facts(conversation, live)
+        known, meta = await self._history.look(conversation.keys, live.send.client_msg_id)
+        if known is not None:
+            raise Duplicate(known)
+        meta = meta or Meta.new()
+        conversation.known.seq = meta.seq
         if (meta.running or meta.queue) and meta.runner not in (None, self._replica):
             raise RunsElsewhere(meta.runner or "")
         await catch_up_to(self._history, conversation, meta.epoch, meta.seq)
         return meta, await resolve_placement(self._history, conversation.keys, live.send.place, meta)
-
-    async def _facts(self, conversation: Conversation, live: Turn) -> Meta:
-        """Return the conversation's facts, read unless they are known. Raises Duplicate."""
-        read: Meta | None = None
-        if (meta := conversation.known.meta) is not None:
-            known = await self._history.turn_of(conversation.keys, live.send.client_msg_id)
-        else:
-            known, read = await self._history.look(conversation.keys, live.send.client_msg_id)
-        if known is not None:
-            raise Duplicate(known)
-        if meta is None:
-            conversation.know(meta := read or Meta.new())
-        return meta
 
     async def _write(self, conversation: Conversation, live: Turn, beginning: Beginning) -> None:
         """Do the atomic write. If its outcome is not known, the turn stays listed for the reaper, which undoes the write."""

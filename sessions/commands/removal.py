@@ -74,7 +74,7 @@ class HistoryRemover:
                     return
             except StaleFacts:
                 raise Busy("The conversation has just changed; try again.") from None
-            conversation.forget()
+            conversation.note_change()
             if conversation.published.seq == removed.seq - 1:
                 conversation.publish_removed(removed)
         # Otherwise earlier events of other replicas are still on their way here, or one published this one first.

@@ -211,7 +211,7 @@ class TurnManager:
     def _leave(self, conversation: Conversation, live: Turn) -> None:
         if live.journal is not None:
             live.journal.drop()
-        conversation.forget()
+        conversation.note_change()
         conversation.release(live)
         self._forget(live)
         self._directory.drop_if_idle(conversation)

@@ -24,7 +24,7 @@ from sessions.records import MessageRecord, Meta
 from sessions.running import runner
 from sessions.running.runner import publish_end, reply_of
 from sessions.store.codec import encode_message, encode_turn, now_ms
-from sessions.store.history import LATE, Duplicate, Ending, History, queue_exit, withdrawal
+from sessions.store.history import LATE, Duplicate, Ending, queue_exit, withdrawal
 from sessions.store.journal import TurnJournal
 from sessions.store.storage import Storage
 from sessions.store_errors import until_answered
@@ -188,7 +188,6 @@ class TurnQueue:
         """Return what is to run once all earlier turns have ended; None if it was cancelled. Raises OwnershipLost."""
         if not await self._begin(conversation, live):
             return None
-        conversation.forget()
         try:
             return await self._started(conversation, live, generation)
         except StoreFault as fault:  # its `done` says so
@@ -196,7 +195,8 @@ class TurnQueue:
         return self._prompts.request(conversation.keys, live, None, generation, Meta.new(""))
 
     async def _started(self, conversation: Conversation, live: Turn, generation: GenerationConfig) -> Request:
-        meta = await until_answered(partial(known_meta, self._history, conversation))
+        meta = await until_answered(partial(self._history.load, conversation.keys)) or Meta.new()
+        conversation.known.seq = meta.seq
         prompt = await self._prompt(conversation, live, generation, meta)
         turn_id = live.record.turn_id
         start = partial(
@@ -338,11 +338,3 @@ def _exit(conversation: Conversation, live: Turn, done: Done) -> bytes:
 
 def _flat(fields: dict[str, str]) -> list[str]:
     return [part for pair in fields.items() for part in pair]
-
-
-async def known_meta(history: History, conversation: Conversation) -> Meta:
-    """Return the store's facts of a conversation, read unless they are known. Raises StoreDown."""
-    if (meta := conversation.known.meta) is None:
-        meta = await history.load(conversation.keys) or Meta.new()
-        conversation.know(meta)
-    return meta

@@ -219,7 +219,7 @@ class TurnRunner:
             if live.player is not None:
                 live.player.stop()
             journal.drop()
-            conversation.forget()
+            conversation.note_change()
             conversation.release(live)
         return True
 

@@ -62,10 +62,6 @@ class Calls:
         self._tasks: set[asyncio.Task[str]] = set()
         self._waiting = 0
 
-    def __len__(self) -> int:
-        """The number of calls that have not ended, including those that nobody waits for."""
-        return len(self._tasks)
-
     async def run(self, tool: str, work: Work, context: CallContext, *, limit_s: float) -> str:
         """Do the work and return its result. `limit_s`: seconds, including the wait for a place.
 

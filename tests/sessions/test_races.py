@@ -89,14 +89,6 @@ async def test_a_message_of_another_version_ends_nothing(chat: Chat, other: Chat
     assert continuous(other.reader.events)
 
 
-async def test_a_duplicate_is_told_the_epoch_though_facts_are_being_read_again(chat: Chat) -> None:
-    accepted = await chat.running("Hello?", "This", client_msg_id="one")
-    chat.live_conversation.forget()
-    again = await chat.send("Hello?", client_msg_id="one")
-    assert (again.duplicate, again.epoch) == (True, accepted.epoch)
-    chat.cancel()
-
-
 async def test_a_message_behind_a_deletion_on_another_replica_begins_anew_and_is_told_so_first(
     chat: Chat, other: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
