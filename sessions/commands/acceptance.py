@@ -18,7 +18,7 @@ from sessions.commands.turn_queue import TurnQueue
 from sessions.conversation.catch_up import catch_up_to
 from sessions.conversation.conversation import Conversation, accepted_event, with_content
 from sessions.errors import BadParams, Busy, Conflict, NotFound, StoreDown
-from sessions.events import Journalled, Languages, Text
+from sessions.events import Cause, Journalled, Languages, Text
 from sessions.generation import SourceReplies
 from sessions.limits.slots import FairSlots
 from sessions.observer import Observer
@@ -141,7 +141,7 @@ class MessageAcceptor:
             for interrupted in reversed(conversation.claim(live)):
                 _interrupt(conversation, interrupted, live.send)
         conversation.attach(live.sender)
-        if live.send.busy.queued and await self._queue.accept(conversation, live, generation):
+        if live.send.on_busy == "enqueue" and await self._queue.accept(conversation, live, generation):
             live.accepted.set_result(True)
             return await self._queue.next(conversation, live, generation)
         while (before := conversation.before(live)) is not None:
@@ -230,7 +230,7 @@ class MessageAcceptor:
         await self._filters.check(
             live.send.content, generation.system, generation.clients_spec, generation.given
         )
-        if live.send.busy.ends is not None and conversation.blocking():
+        if live.send.ends is not None and conversation.blocking():
             await self._validate_interrupting(conversation, live, generation)
 
     async def _check_source(
@@ -251,7 +251,7 @@ class MessageAcceptor:
     ) -> None:
         named = [one for one in conversation.turns if one.turn.ids.reply_id == _named(live.send.place)]
         if named:
-            if live.send.busy.removes and named[0].record.continues is None:
+            if live.send.ends is Cause.ROLLBACK and named[0].record.continues is None:
                 raise NotFound("The named message is part of what is rolled back.")
             return
         size = live.send.stored_size(generation)
@@ -364,7 +364,7 @@ async def _check_waiting_turn(conversation: Conversation, live: Turn) -> None:
     """Wait for the turns before; interrupt one that was just taken over and waits for calls, or raise Busy."""
     while (before := conversation.before(live)) is not None:
         if before.waits and not before.turn.is_over:
-            if live.send.busy.ends is None:
+            if live.send.ends is None:
                 raise Busy("Calls of this conversation wait for their results.")
             _interrupt(conversation, before, live.send)
         await runner.ended(before)
@@ -375,7 +375,7 @@ def _interrupt(conversation: Conversation, live: Turn, send: MessageRequest) -> 
     seen_off = send.seen_off if send.seen_turn_id in (None, live.turn.ids.turn_id) else None
     if send.seen_turn_id is not None and send.seen_turn_id == live.record.follows:
         seen_off = 0
-    if (cause := send.busy.ends) is not None:
+    if (cause := send.ends) is not None:
         runner.cancel(conversation, live, cause, seen_off=seen_off)
 
 

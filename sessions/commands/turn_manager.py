@@ -81,7 +81,7 @@ class TurnManager:
         """
         generation = msgspec.structs.replace(generation, continues=isinstance(send.place, Continue))
         known = self._directory.get(owner, send.conversation_id)
-        waits = send.busy.queued and known is not None and bool(known.turns)
+        waits = send.on_busy == "enqueue" and known is not None and bool(known.turns)
         subject = send.subject(owner)
         admitted = self._admission.enter(
             subject,

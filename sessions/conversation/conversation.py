@@ -273,13 +273,13 @@ class Conversation:
     def claim(self, live: Turn) -> list[Turn]:
         """Add a turn behind those that are ending; return the ones that it interrupts. Raises Busy."""
         blocking = self.blocking()
-        if blocking and live.send.busy.refused:
+        if blocking and live.send.on_busy == "reject":
             raise Busy(
                 "A reply is being written in this conversation. Cancel it, or send with another on_busy."
             )
         self.accepting.remove(live)
         self.turns.append(live)
-        return [] if live.send.busy.ends is None else blocking
+        return [] if live.send.ends is None else blocking
 
     def release(self, live: Turn) -> None:
         """Remove a turn that has ended, or was never accepted."""
