@@ -41,7 +41,7 @@ from sessions.store.ownership import RENEW_S
 from sessions.store.server_config import retry_until_available
 from sessions.store.storage import Storage
 from sessions.titles import TitleGenerator
-from sessions.tool_round import CallStates, Failover, WaitingTurns
+from sessions.tool_round import CallStates, WaitingTurns
 from sessions.tools.tool_registry import ToolRegistry
 from sessions.translation.growth import SourceUpdateHandler
 from sessions.translation.translator import Translator
@@ -114,8 +114,7 @@ class Replica:
             ),
             channels=channels,
         )
-        failover = Failover(directory=directory, storage=storage)
-        self.reaper = Reaper(storage, directory=directory, relay=self.relay, failover=failover)
+        self.reaper = Reaper(storage, directory=directory, relay=self.relay)
         self.forwarder = Forwarder(
             rpc=self.rpc, history=history, ownership=ownership, watching=self.watching, reaper=self.reaper
         )
@@ -158,7 +157,7 @@ class Replica:
             relay=self.relay,
             tasks=self.tasks,
         )
-        failover.on_takeover(self.turns.continue_turn)
+        self.reaper.on_takeover(self.turns.continue_turn)
         self.ephemeral = EphemeralTurns(
             engine=engine, policy=policy, admission=self.admission, observer=observer, tasks=self.tasks
         )

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import secrets
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from time import monotonic
 
@@ -14,19 +14,15 @@ import msgspec
 import structlog
 
 from engine.messages import Request
-from sessions.conversation.catch_up import catch_up_to
-from sessions.conversation.conversation import Conversation, ConversationRegistry, accepted_event
+from sessions.conversation.conversation import Conversation, accepted_event
 from sessions.errors import Filtered, OwnershipLost, Refused, StoreDown, StoreFault
 from sessions.events import CallState, Failure, Question, Status
 from sessions.filters.chain import Filters
 from sessions.limits.shares import Admission
 from sessions.observer import Observer
 from sessions.records import CallRecord, Meta, QuestionAnswer, digest
-from sessions.running.runner import close_orphaned
 from sessions.store.codec import encode_call, encode_turn, now_ms
-from sessions.store.history import LATE, History, queue_exit
-from sessions.store.ownership import RunningTurn
-from sessions.store.storage import Storage
+from sessions.store.history import LATE, History
 from sessions.store_errors import AGAIN_S, until_answered
 from sessions.tools.tool_registry import (
     Accepted,
@@ -58,16 +54,12 @@ from sessions.turn.tool_calls import (
     with_question,
     withdrawn,
 )
-from sessions.turn.turn import NullSubscriber, Turn, WaitingTurn, first_of
-from sessions.turn.turn_state import TurnMessageIds
+from sessions.turn.turn import Turn, first_of
 
-COMEBACK_S = 60.0
-"""How long a dead replica's clients have to reconnect, whatever grace period they asked for."""
 PROGRESS_DIGITS = 3
 _log = structlog.get_logger("midstream.turns")
 _tool_log = structlog.get_logger("midstream.tools")
 Change = Callable[[CallRecord], CallRecord]
-Begin = Callable[[Conversation, Turn], None]
 
 
 class WaitingTurns:
@@ -215,80 +207,6 @@ def _entry(live: Turn, context_from: str | None) -> bytes:
     if context_from is not None:
         fields += ["context_from", context_from]
     return msgspec.json.encode({"set": fields, "unset": ["follow"]})
-
-
-class Failover:
-    """Takes waiting turns over. Call `on_takeover` first, with what continues them.
-
-    A new turn id fences writes: those of a replica that only stalled are refused.
-    """
-
-    def __init__(self, *, directory: ConversationRegistry, storage: Storage) -> None:
-        self._directory = directory
-        self._storage = storage
-        self._history = storage.history
-        self._begin: Begin | None = None
-
-    def on_takeover(self, begin: Begin) -> None:
-        """Set what is called with each turn that was taken over."""
-        self._begin = begin
-
-    async def take_over(self, orphan: RunningTurn) -> bool:
-        """Take over a turn that waits for calls; False if no turn of this id waits any more. Raises StoreDown."""
-        with self._directory.using(orphan.owner, orphan.conversation_id) as conversation:
-            kept = await self._history.following(conversation.keys)
-            following = None if kept is None else WaitingTurn.decoded(kept)
-            if following is None or following.record.turn_id != orphan.turn_id:
-                return False
-            return await self._take_over(conversation, following)
-
-    async def _take_over(self, conversation: Conversation, old: WaitingTurn) -> bool:
-        new = _renamed(old, conversation)
-        record = new.record
-        await self._storage.register_turn(conversation.owner, conversation.conversation_id, record.turn_id)
-        watched = await self._history.continue_turn(
-            conversation.keys, old.record.turn_id, next_id=record.turn_id, following=new.encoded()
-        )
-        if watched is None:
-            await self._storage.ownership.discard(record.turn_id)
-            return False
-        message = await self._history.message(conversation.keys, record.message_id)
-        meta = await self._history.load(conversation.keys) or Meta.new("")
-        await catch_up_to(self._history, conversation, meta.epoch, meta.seq)
-        live = Turn.waiting(new, ToolCalls(message.calls if message is not None else ()), NullSubscriber())
-        conversation.continue_turn(live, seq=meta.seq, watched=watched)
-        _log.info("waiting turn taken over", turn_id=record.turn_id, follows=record.follows)
-        if self._begin is None:
-            raise RuntimeError("Nothing begins turns here.")
-        self._begin(conversation, live)
-        await self._end_queue(conversation, live, meta.queue)
-        return True
-
-    async def _end_queue(self, conversation: Conversation, live: Turn, queue: Sequence[str]) -> None:
-        """End the turns that were queued in the dead replica's memory: nobody else knows what they asked for."""
-        for place, turn_id in enumerate(queue, start=1):
-            if (record := await self._history.turn(conversation.keys, turn_id)) is None:
-                continue
-            base = await self._history.base(conversation.keys, record)
-            async with conversation.order_lock:
-                if live.journal is None or live.end is not None:
-                    return  # the reaper ends them after this turn
-                seq = conversation.next_seq()
-                ending = close_orphaned(conversation.conversation_id, record, (), seq=seq, base=base)
-                saved = await live.journal.write(ending.done, queue_exit(ending, " ".join(queue[place:])))
-                done = ending.done
-                conversation.publish_done(done if saved else msgspec.structs.replace(done, saved=False))
-                live.tool_round.news.set()  # what the store does not take now is written later
-
-
-def _renamed(old: WaitingTurn, conversation: Conversation) -> WaitingTurn:
-    send = msgspec.structs.replace(
-        old.send,
-        conversation_id=conversation.conversation_id,
-        grace_s=max(old.send.grace_s, COMEBACK_S),
-    )
-    record = msgspec.structs.replace(old.record, turn_id=TurnMessageIds.new().turn_id)
-    return msgspec.structs.replace(old, record=record, send=send)
 
 
 class ToolRunner:

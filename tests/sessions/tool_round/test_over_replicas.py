@@ -10,7 +10,6 @@ from redis.asyncio import Redis
 
 from engine.messages import Params
 from engine.scripted import ScriptedEngine, Thought
-from sessions import tool_round
 from sessions.commands.resumption import ReaderPosition
 from sessions.errors import Busy, Conflict, OwnershipLost, StoreDown
 from sessions.events import Accepted, CallState, Cause, Done, Gap, Reason, Snapshot, ToolCall, ToolState
@@ -214,7 +213,7 @@ async def test_a_reply_that_was_to_go_on_there_stays_as_it_stood(
 async def test_clients_have_time_to_come_back_where_the_replica_died(
     chat: Chat, other: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tool_round, "COMEBACK_S", 0.5)
+    monkeypatch.setattr(reaper, "COMEBACK_S", 0.5)
     await chat.play("Weather?", BERN, tools=TOOLS)
     await die(chat, store)
     await other.reap()
