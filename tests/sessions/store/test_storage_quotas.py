@@ -215,16 +215,20 @@ async def test_a_refused_message_leaves_no_trace(store: Redis, owner: Owner) -> 
 
 async def test_a_conversation_without_messages_needs_room_and_begins_once(store: Redis, owner: Owner) -> None:
     async with chatting(store, room=2 * MIB) as chat:
-        kept, ledger = chat.sessions.kept, chat.sessions.parts.storage.ledger
-        assert await kept.describe(owner, "empty", bytes(1000), new=True)
-        assert not await kept.describe(owner, "empty", b"", new=True)
-        assert not await kept.describe(owner, "missing", b"")
+        kept, notes, ledger = (
+            chat.sessions.kept,
+            chat.sessions.notes,
+            chat.sessions.parts.storage.ledger,
+        )
+        assert await notes.describe(owner, "empty", bytes(1000), new=True)
+        assert not await notes.describe(owner, "empty", b"", new=True)
+        assert not await notes.describe(owner, "missing", b"")
         await ledger.settle()
         assert await of(store, owner) > 1000
         with pytest.raises(StoreFull):
             await exhaust(ledger, owner)
         with pytest.raises(StoreFull):
-            await kept.describe(owner, "another", bytes(MIB // 16), new=True)
+            await notes.describe(owner, "another", bytes(MIB // 16), new=True)
         assert await kept.conversation(owner, "another") is None
         await chat.sessions.delete(owner, "empty", ref=None, subscriber=chat.reader)
         assert await kept.conversation(owner, "empty") is None

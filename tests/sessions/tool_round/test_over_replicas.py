@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 
 from engine.messages import Params
 from engine.scripted import ScriptedEngine, Thought
+from sessions import tool_round
 from sessions.commands.resumption import ReaderPosition
 from sessions.errors import Busy, Conflict, OwnershipLost, StoreDown
 from sessions.events import Accepted, CallState, Cause, Done, Gap, Reason, Snapshot, ToolCall, ToolState
@@ -298,10 +299,10 @@ async def test_who_buries_a_replica_while_another_goes_on_with_its_turn_waits_fo
     done = await chat.play("Weather?", BERN, tools=TOOLS)
     await other.history()
     await die(chat, store)
-    reaper, own = other.sessions.parts.reaper, other.sessions.parts.storage.ownership._own
-    first = asyncio.create_task(reaper.reap())
+    own = other.sessions.parts.storage.ownership._own
+    first = asyncio.create_task(other.reap())
     await eventually(lambda: bool(own))
-    assert await reaper.reap() == 0
+    assert await other.reap() == 0
     assert await first == 1
     assert [live.waits for live in other.live_conversation.turns] == [True]
     assert await running_turns_in_store(store) == 1
