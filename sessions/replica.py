@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import cast
@@ -13,6 +13,7 @@ import structlog
 from redis.asyncio import Redis, RedisCluster
 
 from engine.api import Engine
+from engine.upstream.engine import UpstreamEmbedder
 from sessions.commands.acceptance import MessageAcceptor
 from sessions.commands.branches import BranchSwitcher
 from sessions.commands.peer_requests import PeerRequestHandler
@@ -25,9 +26,12 @@ from sessions.conversation.conversation import (
     ConversationRegistry,
     ShieldedChanges,
 )
+from sessions.conversation.history_page import TurnReader
+from sessions.embedding import Embedding
 from sessions.errors import StoreDown
 from sessions.generation import Generator
 from sessions.limits.shares import Admission
+from sessions.limits.slots import FairSlots
 from sessions.observer import Observer
 from sessions.replicas.forwarder import Forwarder
 from sessions.replicas.reaper import Reaper
@@ -49,6 +53,8 @@ from sessions.turn.policy import Policy
 from sessions.turn.prompt import HistoryPromptBuilder
 
 SAVE_S = 5.0
+SEARCHES = 2
+"""Searches that a replica runs at a time, each for half a second at most."""
 
 _log = structlog.get_logger("midstream.sessions")
 
@@ -62,14 +68,22 @@ class Replica:
         client: Redis,
         engine: Engine,
         policy: Policy,
-        observer: Observer,
-        replica: str | None,
-        priority_client: Redis | None,
-        tools: ToolRegistry,
+        observer: Observer | None = None,
+        replica: str | None = None,
+        priority_client: Redis | None = None,
+        tools: ToolRegistry | None = None,
+        embedders: Sequence[UpstreamEmbedder] = (),
     ) -> None:
-        """`priority_client`: a separate client for running turns' writes, so that ends of turns do not wait."""
+        """`priority_client`: a separate client for running turns' writes, so that ends of turns do not wait behind requests.
+
+        `tools`: the server tools; the caller keeps them running.
+        """
         self.client = client
-        replica = replica or secrets.token_hex(8)
+        self.tools = tools = tools or ToolRegistry()
+        self.shares = policy.sharing
+        """Whether people may share conversations."""
+        self.refuses_tools = policy.unsupported_tools == "refuse"
+        observer, replica = observer or Observer(), replica or secrets.token_hex(8)
         self.storage = storage = Storage(
             client,
             replica=replica,
@@ -86,6 +100,9 @@ class Replica:
                 priority_client, ttl_s=policy.ttl_s, durability=policy.durability
             )
         self.channels = channels = _shard_channels(client, replica)
+        self.notes, self.images, self.memory = storage.notes, storage.images, storage.ledger.memory
+        self.kept = TurnReader(history, storage.notes)
+        self.searches = FairSlots(SEARCHES)
         self.directory = directory = (
             ConversationRegistry()
             if channels is None
@@ -96,6 +113,8 @@ class Replica:
         self.prompts = HistoryPromptBuilder(
             engine=engine, history=history, images=storage.images, operators=policy.system_prompt
         )
+        self.choice = self.prompts.choice
+        """The models that may be asked."""
         self.call_states = CallStates(self.priority_client.history, replica=replica)
         self.admission = Admission(at_most=policy.max_turns)
         self.brancher = BranchSwitcher(client, history=history, replica=replica)
@@ -118,7 +137,8 @@ class Replica:
         self.forwarder = Forwarder(
             rpc=self.rpc, history=history, ownership=ownership, watching=self.watching, reaper=self.reaper
         )
-        self.gathering = ScatterGather(self.rpc, ownership)
+        self.replicas = ScatterGather(self.rpc, ownership)
+        """How the layer above asks its peers on all replicas."""
 
         # requests of clients and other replicas
         sources = Translator(engine, filters)
@@ -161,6 +181,7 @@ class Replica:
         self.ephemeral = EphemeralTurns(
             engine=engine, policy=policy, admission=self.admission, observer=observer, tasks=self.tasks
         )
+        self.embedding = Embedding(embedders, admission=self.admission, filters=filters)
         self.answering = ToolResultHandler(
             storage,
             call_states=self.call_states,
@@ -182,7 +203,7 @@ class Replica:
             remover=self.remover,
             answering=self.answering,
             grow_here=self.growing.grow_here,
-            gathering=self.gathering,
+            gathering=self.replicas,
             forwarder=self.forwarder,
             tasks=self.tasks,
         )

@@ -142,7 +142,7 @@ async def test_a_send_waits_for_a_cancel_that_looks_for_its_turn(
     first_replica: InProcessService, second_replica: InProcessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cancel with the turn's id alone first has to find out where the turn runs."""
-    ownership, found = second_replica.service._sessions.parts.storage.ownership, asyncio.Event()
+    ownership, found = second_replica.service._sessions.storage.ownership, asyncio.Event()
     find = ownership.find
 
     async def slowly(turn_id: str) -> RunningTurn | None:

@@ -84,10 +84,10 @@ async def test_a_message_behind_a_cancel_is_never_busy(chat: Chat) -> None:
 
 async def test_another_replicas_reply_makes_the_conversation_busy(chat: Chat) -> None:
     await chat.exchange("Hello?")
-    await chat.sessions.parts.client.hset(chat.keys.conversation, "running", "turn_elsewhere")
+    await chat.sessions.client.hset(chat.keys.conversation, "running", "turn_elsewhere")
     with pytest.raises(Busy):
         await chat.send("And now?")
-    assert await running_turns_in_store(chat.sessions.parts.client) == 0
+    assert await running_turns_in_store(chat.sessions.client) == 0
 
 
 async def test_only_so_many_wait_and_each_once(store: Redis, engine: ScriptedEngine) -> None:

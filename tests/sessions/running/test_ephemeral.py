@@ -206,7 +206,7 @@ async def test_a_drain_ends_what_waits_for_the_engine(sessions: Sessions, engine
     answering = asyncio.create_task(sessions.ephemeral.answer(ALICE, HELLO))
     await eventually(lambda: sessions.statistics().turns == 1)
     draining = asyncio.create_task(sessions.drain(0.0))
-    await eventually(lambda: sessions.parts.admission.draining)
+    await eventually(lambda: sessions.admission.draining)
     await asyncio.sleep(0)
     engine.revive()
     done = await end_of(await answering)
