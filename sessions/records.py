@@ -356,6 +356,35 @@ def user_message(
     )
 
 
+RUNNING = "running"
+"""The status of a reply that has no end yet."""
+
+
+def reply_message(
+    turn: TurnRecord,
+    done: Done | None,
+    *,
+    content: str,
+    reasoning: str,
+    calls: tuple[CallRecord, ...],
+    created_at: int,
+) -> MessageRecord:
+    """Return the reply of a turn. `done`: its end; None: it runs."""
+    return MessageRecord(
+        message_id=turn.reply_id,
+        parent_id=turn.message_id,
+        turn_id=turn.turn_id,
+        role="assistant",
+        content=content,
+        status=RUNNING if done is None else status_of(done.reason),
+        created_at=created_at,
+        usage=None if done is None else done.usage,
+        model=turn.writer,
+        reasoning=reasoning,
+        calls=calls,
+    )
+
+
 def digest(content: str) -> str:
     """Return the SHA-256 of a text in UTF-8, in hex."""
     return hashlib.sha256(content.encode()).hexdigest()

@@ -31,7 +31,7 @@ from sessions.events import (
 )
 from sessions.generation import Generation, Generator, Outcome, SourceReplies, TokenLatency
 from sessions.observer import Observer
-from sessions.records import Client, MessageRecord, Owner, TurnRecord, digest, status_of
+from sessions.records import Client, MessageRecord, Owner, TurnRecord, digest, reply_message
 from sessions.store.codec import now_ms
 from sessions.store.history import Ending, Follow
 from sessions.store.journal import PATIENCE_S, TurnJournal
@@ -87,18 +87,13 @@ def report_end(observer: Observer, done: Done, client: Client) -> None:
 def reply_of(live: Turn, done: Done) -> MessageRecord:
     """Return the reply as it is stored."""
     base = live.tool_round.base
-    return MessageRecord(
-        message_id=live.record.reply_id,
-        parent_id=live.record.message_id,
-        turn_id=live.record.turn_id,
-        role="assistant",
+    return reply_message(
+        live.record,
+        done,
         content=live.turn.text,
-        status=status_of(done.reason),
-        created_at=now_ms() if base is None else base.created_at,
-        usage=done.usage,
-        model=done.model,
         reasoning=live.turn.reasoning,
         calls=live.tool_round.calls.records,
+        created_at=now_ms() if base is None else base.created_at,
     )
 
 
@@ -531,26 +526,14 @@ def close_orphaned(
         error=_DOWN,
         reasoning_chars=len(reasoning),
     )
-    signed = record.signed(done)
     turn = msgspec.structs.replace(
         record,
-        done=signed,
+        done=record.signed(done),
         text_seq=deltas[0].first_seq if deltas else None,
         reasoning_seq=thoughts[0].first_seq if thoughts else None,
     )
-    reply = MessageRecord(
-        message_id=record.reply_id,
-        parent_id=record.message_id,
-        turn_id=record.turn_id,
-        role="assistant",
-        content=text,
-        status=status_of(done.reason),
-        created_at=now_ms() if base is None else base.created_at,
-        usage=done.usage,
-        model=signed.model,
-        reasoning=reasoning,
-        calls=calls,
-    )
+    created_at = now_ms() if base is None else base.created_at
+    reply = reply_message(record, done, content=text, reasoning=reasoning, calls=calls, created_at=created_at)
     return Ending(reply=reply, turn=turn, stays=record.leaves_reply_unchanged(done, calls))
 
 
