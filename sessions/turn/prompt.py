@@ -346,7 +346,7 @@ class HistoryPromptBuilder:
             size = sum(len(image.data) for message in prompt.messages for image in message.images)
             if size and live.admitted is not None:
                 live.admitted.hold(size)
-            live.choose(prompt.model)
+        live.choose(live.record.model if prompt is None else prompt.model)
         return prompt
 
     async def _prompt(
