@@ -293,9 +293,8 @@ class ToolRunner:
             is_known = self._live.tool_round.generation.offered(call.name) is not None
             name = call.name if is_known else "unknown"  # a name that the model made up is content
             self._observer.tool_ended(name, call.call_id, monotonic() - begun, failure)
-            await asyncio.shield(
-                self._change(call.call_id, change)
-            )  # a drain cancels no result that is being saved
+            saving = self._change(call.call_id, change)
+            await asyncio.shield(saving)  # a drain cancels no result that is being saved
 
     async def _change(self, call_id: str, change: Change) -> CallRecord | None:
         return await self._call_states.change(self._conversation, self._live, call_id, change)
