@@ -30,6 +30,8 @@ class Embedding:
         try:
             await self._filters.check(*texts.texts)
             with as_refusals():
-                return await embedder.embed(msgspec.structs.replace(texts, client=client_key(owner, group)))
+                return await embedder.embed(
+                    msgspec.structs.replace(texts, client=client_key(str(owner), group))
+                )
         finally:
             admitted.leave()

@@ -189,7 +189,7 @@ class ReplyListener(Protocol):
 
 
 class SourceReplies(Protocol):
-    """Answers turns whose source grows. `composition.py` passes the implementation."""
+    """Answers turns whose source grows. `replica.py` passes the implementation."""
 
     def refuse_unable(self, facts: ModelFacts, source: SourceState) -> None:
         """Raise BadParams if a model can't answer such a source."""

@@ -100,21 +100,15 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
         """The arguments that the call runs with."""
         return self.args if self.allowed is None else self.allowed
 
+    @property
+    def args_sha256(self) -> str:
+        """The hash of `args`."""
+        return digest(self.args)
+
     @classmethod
     def of(cls, event: ToolCall) -> Self:
         """Make the record of a published call."""
-        return cls(
-            call_id=event.call_id,
-            index=event.index,
-            name=event.name,
-            args=event.args,
-            where=event.where,
-            needs=event.needs,
-            off=event.off,
-            tokens=event.tokens,
-            seq=event.seq,
-            expires_at=event.expires_at,
-        )
+        return msgspec.convert(event, cls, from_attributes=True)
 
     def after(self, event: ToolState) -> CallRecord:
         """Return the call as it is after an event."""
@@ -138,7 +132,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
             index=self.index,
             name=self.name,
             args=self.args,
-            args_sha256=digest(self.args),
+            args_sha256=self.args_sha256,
             where=self.where,
             needs=self.needs,
             off=self.off,
@@ -165,21 +159,8 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     def shown(self) -> ShownCall:
         """Return the call as the history shows it."""
-        return ShownCall(
-            call_id=self.call_id,
-            index=self.index,
-            name=self.name,
-            args=self.runs_with,
-            args_sha256=digest(self.runs_with),
-            where=self.where,
-            needs=self.needs,
-            off=self.off,
-            state=self.state,
-            expires_at=self.expires_at,
-            content=self.content,
-            error=self.error,
-            question=self.question,
-        )
+        run = msgspec.structs.replace(self, args=self.runs_with)
+        return msgspec.convert(run, ShownCall, from_attributes=True)
 
 
 PublishPolicy = Literal["agreement", "wait", "segment"]
@@ -372,6 +353,35 @@ def user_message(
         created_at=at_ms,
         languages=None if record.source is None else record.source.languages,
         images=images,
+    )
+
+
+RUNNING = "running"
+"""The status of a reply that has no end yet."""
+
+
+def reply_message(
+    turn: TurnRecord,
+    done: Done | None,
+    *,
+    content: str,
+    reasoning: str,
+    calls: tuple[CallRecord, ...],
+    created_at: int,
+) -> MessageRecord:
+    """Return the reply of a turn. `done`: its end; None: it runs."""
+    return MessageRecord(
+        message_id=turn.reply_id,
+        parent_id=turn.message_id,
+        turn_id=turn.turn_id,
+        role="assistant",
+        content=content,
+        status=RUNNING if done is None else status_of(done.reason),
+        created_at=created_at,
+        usage=None if done is None else done.usage,
+        model=turn.writer,
+        reasoning=reasoning,
+        calls=calls,
     )
 
 

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import secrets
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from time import monotonic
 
@@ -14,19 +14,15 @@ import msgspec
 import structlog
 
 from engine.messages import Request
-from sessions.conversation.catch_up import catch_up_to
-from sessions.conversation.conversation import Conversation, ConversationRegistry, accepted_event
+from sessions.conversation.conversation import Conversation, accepted_event
 from sessions.errors import Filtered, OwnershipLost, Refused, StoreDown, StoreFault
 from sessions.events import CallState, Failure, Question, Status
 from sessions.filters.chain import Filters
 from sessions.limits.shares import Admission
 from sessions.observer import Observer
 from sessions.records import CallRecord, Meta, QuestionAnswer, digest
-from sessions.running.runner import close_orphaned
 from sessions.store.codec import encode_call, encode_turn, now_ms
-from sessions.store.history import LATE, History, queue_exit
-from sessions.store.ownership import RunningTurn
-from sessions.store.storage import Storage
+from sessions.store.history import LATE, History
 from sessions.store_errors import AGAIN_S, until_answered
 from sessions.tools.tool_registry import (
     Accepted,
@@ -42,14 +38,7 @@ from sessions.tools.tool_registry import (
 )
 from sessions.turn.message_request import GenerationConfig
 from sessions.turn.policy import Policy
-from sessions.turn.prompt import (
-    HistoryPromptBuilder,
-    ModelRoute,
-    Prompt,
-    SystemPrompt,
-    client_key,
-    turn_request,
-)
+from sessions.turn.prompt import HistoryPromptBuilder, Prompt
 from sessions.turn.tool_calls import (
     RESULTS_CHARS,
     CallAnswer,
@@ -65,16 +54,12 @@ from sessions.turn.tool_calls import (
     with_question,
     withdrawn,
 )
-from sessions.turn.turn import NullSubscriber, Turn, WaitingTurn, first_of
-from sessions.turn.turn_state import TurnMessageIds
+from sessions.turn.turn import Turn, first_of
 
-COMEBACK_S = 60.0
-"""How long a dead replica's clients have to reconnect, whatever grace period they asked for."""
 PROGRESS_DIGITS = 3
 _log = structlog.get_logger("midstream.turns")
 _tool_log = structlog.get_logger("midstream.tools")
 Change = Callable[[CallRecord], CallRecord]
-Begin = Callable[[Conversation, Turn], None]
 
 
 class WaitingTurns:
@@ -121,7 +106,7 @@ class WaitingTurns:
                 live.tool_round.awaited.put(cancelled(call))
         if live.turn.accepted_at is None:
             live.turn.accept(now=monotonic())
-        return self._request(conversation, live, None, SystemPrompt("", ""), ModelRoute(live.record.model))
+        return self._prompts.request(conversation.keys, live, None, self._generation(live), Meta.new(""))
 
     async def _until_settled(self, conversation: Conversation, live: Turn) -> None:
         runs = ToolRunner(
@@ -171,14 +156,10 @@ class WaitingTurns:
     async def _accepted(self, conversation: Conversation, live: Turn) -> Request:
         """Accept the turn, which has its place already. Raises OwnershipLost, StoreFault."""
         meta = await until_answered(partial(self._history.load, conversation.keys)) or Meta.new("")
-        system = self._prompts.system(meta, self._generation(live))
         prompt = await self._prompt(conversation, live, meta)
-        requested = live.record.model
-        answering = self._prompts.choice.answering(requested, prompt.model if prompt else requested)
         async with conversation.order_lock:
-            live.choose(answering.model)
             await self._write(conversation, live, prompt.context_from if prompt else meta.context_from)
-        return self._request(conversation, live, prompt, system, answering)
+        return self._prompts.request(conversation.keys, live, prompt, self._generation(live), meta)
 
     async def _write(self, conversation: Conversation, live: Turn, context_from: str | None) -> None:
         if live.journal is None:
@@ -199,16 +180,9 @@ class WaitingTurns:
         is_given = live.tool_round.generation.given is not None
         if message is None or live.turn.is_over or live.tool_round.awaited is None or is_given:
             return None
-        making = self._prompts.prompt(
-            conversation.keys,
-            msgspec.structs.replace(message, calls=live.tool_round.awaited.records),
-            self._generation(live),
-            meta,
-            requested=live.record.model,
-            client=client_key(conversation.owner, live.send.group),
-        )
+        message = msgspec.structs.replace(message, calls=live.tool_round.awaited.records)
         try:
-            return await live.engine.in_time(making)
+            return await self._prompts.prompt(conversation.keys, live, message, self._generation(live), meta)
         except StoreFault:
             raise
         except Refused as refused:  # too late to refuse it: its end says why
@@ -219,23 +193,6 @@ class WaitingTurns:
         tool_round = live.tool_round
         return tool_round.generation.in_round(
             tool_round.round, at_most=self._limits.max_rounds, is_requested=tool_round.then is not None
-        )
-
-    def _request(
-        self,
-        conversation: Conversation,
-        live: Turn,
-        prompt: Prompt | None,
-        system: SystemPrompt,
-        answering: ModelRoute,
-    ) -> Request:
-        return turn_request(
-            conversation.owner,
-            live,
-            prompt,
-            self._generation(live),
-            system,
-            answering=answering,
         )
 
 
@@ -252,79 +209,6 @@ def _entry(live: Turn, context_from: str | None) -> bytes:
     return msgspec.json.encode({"set": fields, "unset": ["follow"]})
 
 
-class Failover:
-    """Takes waiting turns over. Call `on_takeover` first, with what continues them.
-
-    A new turn id fences writes: those of a replica that only stalled are refused.
-    """
-
-    def __init__(self, *, directory: ConversationRegistry, storage: Storage) -> None:
-        self._directory = directory
-        self._storage = storage
-        self._history = storage.history
-        self._begin: Begin | None = None
-
-    def on_takeover(self, begin: Begin) -> None:
-        """Set what is called with each turn that was taken over."""
-        self._begin = begin
-
-    async def take_over(self, orphan: RunningTurn) -> bool:
-        """Take over a turn that waits for calls; False if no turn of this id waits any more. Raises StoreDown."""
-        with self._directory.using(orphan.owner, orphan.conversation_id) as conversation:
-            kept = await self._history.following(conversation.keys)
-            following = None if kept is None else WaitingTurn.decoded(kept)
-            if following is None or following.turn_id != orphan.turn_id:
-                return False
-            return await self._take_over(conversation, following)
-
-    async def _take_over(self, conversation: Conversation, old: WaitingTurn) -> bool:
-        new = _renamed(old, conversation)
-        await self._storage.register_turn(conversation.owner, conversation.conversation_id, new.turn_id)
-        named = new.encoded()
-        watched = await self._history.continue_turn(
-            conversation.keys, old.turn_id, next_id=new.turn_id, following=named
-        )
-        if watched is None:
-            await self._storage.ownership.discard(new.turn_id)
-            return False
-        message = await self._history.message(conversation.keys, new.message_id)
-        meta = await self._history.load(conversation.keys) or Meta.new("")
-        await catch_up_to(self._history, conversation, meta.epoch, meta.seq)
-        live = Turn.waiting(new, ToolCalls(message.calls if message is not None else ()), NullSubscriber())
-        conversation.continue_turn(live, seq=meta.seq, watched=watched)
-        _log.info("waiting turn taken over", turn_id=new.turn_id, follows=new.follows)
-        if self._begin is None:
-            raise RuntimeError("Nothing begins turns here.")
-        self._begin(conversation, live)
-        await self._end_queue(conversation, live, meta.queue)
-        return True
-
-    async def _end_queue(self, conversation: Conversation, live: Turn, queue: Sequence[str]) -> None:
-        """End the turns that were queued in the dead replica's memory: nobody else knows what they asked for."""
-        for place, turn_id in enumerate(queue, start=1):
-            if (record := await self._history.turn(conversation.keys, turn_id)) is None:
-                continue
-            base = await self._history.base(conversation.keys, record)
-            async with conversation.order_lock:
-                if live.journal is None or live.end is not None:
-                    return  # the reaper ends them after this turn
-                seq = conversation.next_seq()
-                ending = close_orphaned(conversation.conversation_id, record, (), seq=seq, base=base)
-                saved = await live.journal.write(ending.done, queue_exit(ending, " ".join(queue[place:])))
-                done = ending.done
-                conversation.publish_done(done if saved else msgspec.structs.replace(done, saved=False))
-                live.tool_round.news.set()  # what the store does not take now is written later
-
-
-def _renamed(old: WaitingTurn, conversation: Conversation) -> WaitingTurn:
-    send = msgspec.structs.replace(
-        old.send,
-        conversation_id=conversation.conversation_id,
-        grace_s=max(old.send.grace_s, COMEBACK_S),
-    )
-    return msgspec.structs.replace(old, turn_id=TurnMessageIds.new().turn_id, send=send)
-
-
 class ToolRunner:
     """Runs one turn's calls here. `start_ready` starts those that may start, as tasks of a group.
 
@@ -332,6 +216,10 @@ class ToolRunner:
 
     Each call is claimed in the store once, before it starts. A claim names the replica that made it. If that replica dies, only
     a tool that is declared idempotent runs again; otherwise the call is lost, and the model is informed.
+
+    A call asks the user one question at a time; a second one waits for the first. A question is a part of its call. So it is
+    journalled, survives a reload, and any device can answer it. It ends with its call; if the replica that runs the call dies,
+    nobody waits for the answer any more.
     """
 
     def __init__(
@@ -352,9 +240,10 @@ class ToolRunner:
         self._filters = filters
         self._observer = observer
         self._begun: set[str] = set()
-        self._elicitations = Elicitations(
-            conversation, live, call_states=call_states, filters=filters, wait_s=wait_s
-        )
+        self._wait_s = wait_s
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._given_up: list[tuple[str, str]] = []  # calls, with the questions whose answers nobody waits for
+        self._pending: dict[str, tuple[str, asyncio.Future[Answer]]] = {}
 
     async def recover(self) -> None:
         """Recover or give up calls that a dead replica had started. Raises OwnershipLost, StoreFault."""
@@ -362,15 +251,15 @@ class ToolRunner:
             if call.state is CallState.RUNNING and call.where == "server" and not self._is_mine(call):
                 tool = self._box.tool(call.name)
                 again = partial(claimed, runner=self._call_states.replica)
-                await self._change(call, again if tool is not None and tool.idempotent else lost)
+                await self._change(call.call_id, again if tool is not None and tool.idempotent else lost)
 
     async def start_ready(self, tasks: asyncio.TaskGroup) -> None:
         """Start all calls that wait for nobody or were allowed, and hand answers to the tools that asked.
 
         Raises OwnershipLost, StoreFault.
         """
-        await self._elicitations.withdraw()
-        self._elicitations.hand_over()
+        await self._withdraw_questions()
+        self._hand_over_answers()
         for call in self._open():
             may_run = is_runnable(call) or (call.state is CallState.RUNNING and self._is_mine(call))
             if may_run and call.call_id not in self._begun:
@@ -378,8 +267,10 @@ class ToolRunner:
                 tasks.create_task(self._run(call))
 
     def end(self) -> None:
-        """Dismiss the questions of running tools."""
-        self._elicitations.end()
+        """Dismiss all open questions: nobody will answer."""
+        for _, waiting in self._pending.values():
+            if not waiting.done():
+                waiting.set_result(Dismissed())
 
     def _open(self) -> tuple[CallRecord, ...]:
         awaited = self._live.tool_round.awaited
@@ -392,7 +283,7 @@ class ToolRunner:
         """Run a call to its end, once its claim is certain. Raises OwnershipLost, StoreFault."""
         with self._live.tool_round.running_tool():
             if call.state is CallState.WAITING:
-                claim = await self._change(call, partial(claimed, runner=self._call_states.replica))
+                claim = await self._change(call.call_id, partial(claimed, runner=self._call_states.replica))
                 if claim is None:  # it changed meanwhile
                     return
                 call = claim
@@ -402,10 +293,11 @@ class ToolRunner:
             is_known = self._live.tool_round.generation.offered(call.name) is not None
             name = call.name if is_known else "unknown"  # a name that the model made up is content
             self._observer.tool_ended(name, call.call_id, monotonic() - begun, failure)
-            await asyncio.shield(self._change(call, change))  # a drain cancels no result that is being saved
+            saving = self._change(call.call_id, change)
+            await asyncio.shield(saving)  # a drain cancels no result that is being saved
 
-    async def _change(self, call: CallRecord, change: Change) -> CallRecord | None:
-        return await self._call_states.change(self._conversation, self._live, call.call_id, change)
+    async def _change(self, call_id: str, change: Change) -> CallRecord | None:
+        return await self._call_states.change(self._conversation, self._live, call_id, change)
 
     async def _outcome(self, call: CallRecord) -> tuple[Change, str | None]:
         """Return a call's outcome, and the kind of its failure. A task's boundary: an exception ends this call alone."""
@@ -449,7 +341,7 @@ class ToolRunner:
             owner=owner,
             conversation=self._conversation.conversation_id,
             call_id=call.call_id,
-            elicit=partial(self._elicitations.ask, call.call_id),
+            elicit=partial(self._ask, call.call_id),
             progress=partial(self._publish_progress, call),
         )
 
@@ -465,35 +357,7 @@ class ToolRunner:
         )
         self._conversation.publish_status(self._live, status)
 
-
-class Elicitations:
-    """Asks the user what the calls of one turn need. A call asks one question at a time; a second one waits for the first.
-
-    `wait_s`: seconds until a question expires.
-
-    A question is a part of its call. So it is journalled, survives a reload, and any device can answer it. It ends with its
-    call; if the replica that runs the call dies, nobody waits for the answer any more.
-    """
-
-    def __init__(
-        self,
-        conversation: Conversation,
-        live: Turn,
-        *,
-        call_states: CallStates,
-        filters: Filters,
-        wait_s: float,
-    ) -> None:
-        self._conversation = conversation
-        self._live = live
-        self._call_states = call_states
-        self._filters = filters
-        self._wait_s = wait_s
-        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._given_up: list[tuple[str, str]] = []  # calls, with the questions whose answers nobody waits for
-        self._pending: dict[str, tuple[str, asyncio.Future[Answer]]] = {}
-
-    async def ask(self, call_id: str, elicitation: Elicitation) -> Answer:
+    async def _ask(self, call_id: str, elicitation: Elicitation) -> Answer:
         """Return the user's answer. Raises ToolFailed, OwnershipLost, StoreFault."""
         try:
             await self._filters.check(elicitation.message, elicitation.schema)
@@ -505,7 +369,7 @@ class Elicitations:
             self._pending[call_id] = question.sha256, answer
             try:
                 await asyncio.shield(self._change(call_id, partial(with_question, question=question)))
-                self.hand_over()
+                self._hand_over_answers()
                 return await answer
             finally:
                 del self._pending[call_id]
@@ -513,16 +377,13 @@ class Elicitations:
                     self._given_up.append((call_id, question.sha256))
                     self._live.tool_round.news.set()
 
-    async def withdraw(self) -> None:
+    async def _withdraw_questions(self) -> None:
         """Withdraw the questions that tools no longer wait for. Raises OwnershipLost, StoreFault."""
         while self._given_up:
             call_id, sha256 = self._given_up.pop()
             await self._change(call_id, partial(withdrawn, sha256=sha256))
 
-    async def _change(self, call_id: str, change: Change) -> None:
-        await self._call_states.change(self._conversation, self._live, call_id, change)
-
-    def hand_over(self) -> None:
+    def _hand_over_answers(self) -> None:
         """Hand received answers to the waiting tools. A settled call gets none any more."""
         awaited = self._live.tool_round.awaited
         for call_id, (sha256, waiting) in self._pending.items():
@@ -533,12 +394,6 @@ class Elicitations:
                 waiting.set_result(Dismissed())
             elif call.answer is not None and call.answer.sha256 == sha256:
                 waiting.set_result(_answer_result(call.answer))
-
-    def end(self) -> None:
-        """Dismiss all open questions: nobody will answer."""
-        for _, waiting in self._pending.values():
-            if not waiting.done():
-                waiting.set_result(Dismissed())
 
     def _question(self, elicitation: Elicitation) -> Question:
         """Make a question. Its hash is unique: a late answer does not count for a repeated question."""

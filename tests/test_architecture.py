@@ -27,7 +27,7 @@ EXCEPTIONS = {
 }
 # What is behind a seam: only its endpoints, and what registers it, may import it. The rest knows a source and a player.
 SEAMS = {
-    "sessions.translation": ("sessions.composition",),
+    "sessions.translation": ("sessions.replica",),
     "connections.voice": (
         *("connections.native.endpoint", "connections.native.handler", "connections.api.realtime"),
         *("app.routes", "app.speech"),
@@ -82,7 +82,7 @@ ORDER = {
         ),
         "commands",
         *("translation", "embedding"),
-        *("composition", "replica", "service"),
+        *("replica", "service"),
     ),
     "sessions.store": (
         *("pool", "client", "server_config", "embedded", "codec", "ledger"),

@@ -18,7 +18,7 @@ from sessions.commands.turn_queue import TurnQueue
 from sessions.conversation.catch_up import catch_up_to
 from sessions.conversation.conversation import Conversation, accepted_event, with_content
 from sessions.errors import BadParams, Busy, Conflict, NotFound, StoreDown
-from sessions.events import Journalled, Languages, Text
+from sessions.events import Cause, Journalled, Languages, Text
 from sessions.generation import SourceReplies
 from sessions.limits.slots import FairSlots
 from sessions.observer import Observer
@@ -43,14 +43,7 @@ from sessions.turn.message_request import (
     stored_message,
 )
 from sessions.turn.policy import Policy
-from sessions.turn.prompt import (
-    HistoryPromptBuilder,
-    Prompt,
-    as_refusals,
-    client_key,
-    reserve_images,
-    turn_request,
-)
+from sessions.turn.prompt import HistoryPromptBuilder, Prompt, as_refusals
 from sessions.turn.turn import SentOffsets, Subscriber, ToolRound, Turn
 from sessions.turn.turn_state import TurnIds, TurnMessageIds, TurnState
 
@@ -148,7 +141,7 @@ class MessageAcceptor:
             for interrupted in reversed(conversation.claim(live)):
                 _interrupt(conversation, interrupted, live.send)
         conversation.attach(live.sender)
-        if live.send.busy.queued and await self._queue.accept(conversation, live, generation):
+        if live.send.on_busy == "enqueue" and await self._queue.accept(conversation, live, generation):
             live.accepted.set_result(True)
             return await self._queue.next(conversation, live, generation)
         while (before := conversation.before(live)) is not None:
@@ -167,10 +160,8 @@ class MessageAcceptor:
             try:
                 return await self._begin(conversation, live, generation)
             except StaleFacts:
-                conversation.forget()
                 await self._forwarder.runner_of(conversation)
             except RunsElsewhere as elsewhere:
-                conversation.forget()
                 if live.player is not None:
                     raise Busy("Another reply of this conversation is written by another server.") from None
                 answer = await self._forwarder.send(conversation, live, generation, runner=elsewhere.runner)
@@ -239,7 +230,7 @@ class MessageAcceptor:
         await self._filters.check(
             live.send.content, generation.system, generation.clients_spec, generation.given
         )
-        if live.send.busy.ends is not None and conversation.blocking():
+        if live.send.ends is not None and conversation.blocking():
             await self._validate_interrupting(conversation, live, generation)
 
     async def _check_source(
@@ -260,7 +251,7 @@ class MessageAcceptor:
     ) -> None:
         named = [one for one in conversation.turns if one.turn.ids.reply_id == _named(live.send.place)]
         if named:
-            if live.send.busy.removes and named[0].record.continues is None:
+            if live.send.ends is Cause.ROLLBACK and named[0].record.continues is None:
                 raise NotFound("The named message is part of what is rolled back.")
             return
         size = live.send.stored_size(generation)
@@ -271,14 +262,13 @@ class MessageAcceptor:
             self._images, conversation.owner, conversation.keys, live.record, live.send
         )
         requested = self._prompts.requested(generation, placement.model, meta.model, source=live.send.source)
-        client = client_key(conversation.owner, live.send.group)
+        live.record = msgspec.structs.replace(live.record, model=requested)
         messages = placement.prompt_tail(message)
         if live.send.source is not None:
             facts = self._prompts.choice.facts(requested)
             tried, generation = self._sources.trial_request(message, generation, live.send.source, facts)
             messages = [tried]
-        check = self._prompts.check(messages, generation, meta, requested=requested, client=client)
-        await live.engine.in_time(check)
+        await self._prompts.check(conversation.keys, live, messages, generation, meta)
 
     async def _begin(self, conversation: Conversation, live: Turn, generation: GenerationConfig) -> Request:
         """Return what is to run. Raises Refused, Duplicate, RunsElsewhere, and StaleFacts if the store changed meanwhile."""
@@ -299,9 +289,6 @@ class MessageAcceptor:
         message = placement.answered or await stored_message(
             self._images, conversation.owner, conversation.keys, record, live.send
         )
-        system = self._prompts.system(meta, generation)
-        # a cancelled turn is accepted without its prompt if the engine takes too long, as during a restart
-        client = client_key(conversation.owner, live.send.group)
         last_message = placement.prompt_tail(message)[-1]
         if source is not None:
             facts = self._prompts.choice.facts(requested)
@@ -312,14 +299,9 @@ class MessageAcceptor:
             last_message, generation = self._sources.trial_request(message, generation, source, facts)
         prompt: Prompt | None = None
         if generation.given is None:
-            making = self._prompts.prompt(
-                conversation.keys, last_message, generation, meta, requested=requested, client=client
-            )
-            prompt = await live.engine.in_time(making)
-        if prompt is not None:
-            reserve_images(live, prompt)
-        answering = self._prompts.choice.answering(requested, prompt.model if prompt else requested)
-        record = live.choose(answering.model)
+            # a cancelled turn is accepted without its prompt if the engine takes too long, as during a restart
+            prompt = await self._prompts.prompt(conversation.keys, live, last_message, generation, meta)
+        record = live.record
         event = accepted_event(conversation, record, live.send, meta.epoch)
         titled_by = _titled_by(message)
         beginning = Beginning(
@@ -328,7 +310,7 @@ class MessageAcceptor:
             event=event if message.role == "assistant" else with_content(event, message),
             title="" if meta.title and meta.seq else _title(message, titled_by),
             titled_by=titled_by,
-            system=system.named,
+            system=self._prompts.system(meta, generation).named,
             context_from=prompt.context_from
             if prompt and source is None
             else meta.context_from or record.message_id,
@@ -344,35 +326,19 @@ class MessageAcceptor:
                 size=live.send.stored_size(generation),
             )
             await self._write(conversation, live, beginning)
-        return turn_request(
-            conversation.owner,
-            live,
-            prompt,
-            generation,
-            system,
-            answering=answering,
-        )
+        return self._prompts.request(conversation.keys, live, prompt, generation, meta)
 
     async def _look(self, conversation: Conversation, live: Turn) -> tuple[Meta, ResolvedPlacement]:
         """Return the conversation's facts, and the message's place in it. Raises Refused, Duplicate, RunsElsewhere."""
-        meta = await self._facts(conversation, live)
+        known, meta = await self._history.look(conversation.keys, live.send.client_msg_id)
+        if known is not None:
+            raise Duplicate(known)
+        meta = meta or Meta.new()
+        conversation.known.seq = meta.seq
         if (meta.running or meta.queue) and meta.runner not in (None, self._replica):
             raise RunsElsewhere(meta.runner or "")
         await catch_up_to(self._history, conversation, meta.epoch, meta.seq)
         return meta, await resolve_placement(self._history, conversation.keys, live.send.place, meta)
-
-    async def _facts(self, conversation: Conversation, live: Turn) -> Meta:
-        """Return the conversation's facts, read unless they are known. Raises Duplicate."""
-        read: Meta | None = None
-        if (meta := conversation.known.meta) is not None:
-            known = await self._history.turn_of(conversation.keys, live.send.client_msg_id)
-        else:
-            known, read = await self._history.look(conversation.keys, live.send.client_msg_id)
-        if known is not None:
-            raise Duplicate(known)
-        if meta is None:
-            conversation.know(meta := read or Meta.new())
-        return meta
 
     async def _write(self, conversation: Conversation, live: Turn, beginning: Beginning) -> None:
         """Do the atomic write. If its outcome is not known, the turn stays listed for the reaper, which undoes the write."""
@@ -398,7 +364,7 @@ async def _check_waiting_turn(conversation: Conversation, live: Turn) -> None:
     """Wait for the turns before; interrupt one that was just taken over and waits for calls, or raise Busy."""
     while (before := conversation.before(live)) is not None:
         if before.waits and not before.turn.is_over:
-            if live.send.busy.ends is None:
+            if live.send.ends is None:
                 raise Busy("Calls of this conversation wait for their results.")
             _interrupt(conversation, before, live.send)
         await runner.ended(before)
@@ -409,7 +375,7 @@ def _interrupt(conversation: Conversation, live: Turn, send: MessageRequest) -> 
     seen_off = send.seen_off if send.seen_turn_id in (None, live.turn.ids.turn_id) else None
     if send.seen_turn_id is not None and send.seen_turn_id == live.record.follows:
         seen_off = 0
-    if (cause := send.busy.ends) is not None:
+    if (cause := send.ends) is not None:
         runner.cancel(conversation, live, cause, seen_off=seen_off)
 
 

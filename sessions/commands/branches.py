@@ -160,7 +160,7 @@ class BranchSwitcher:
 
     async def publish(self, conversation: Conversation, *, but: Subscriber | None = None) -> None:
         """Send the newest page of the new active branch to attached connections except `but`."""
-        conversation.forget()
+        conversation.note_change()
         if not conversation.subscribers - {but}:
             return
         reading = await read_branch(self._history, conversation, limit=PUBLISHED_MESSAGES, before=None)
@@ -175,7 +175,7 @@ class BranchSwitcher:
             self._client, ACTIVATE, [conversation.keys.conversation], [message_id, self._replica]
         ):
             case b"ok":
-                conversation.forget()
+                conversation.note_change()
                 return True
             case b"same":
                 return False

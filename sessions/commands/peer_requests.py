@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, suppress
 
 from engine.messages import current_trace
-from sessions.commands.removal import ConversationDeleter
+from sessions.commands.removal import HistoryRemover
 from sessions.commands.tool_results import ToolResultHandler
 from sessions.commands.turn_manager import TurnManager
 from sessions.conversation.conversation import (
@@ -21,9 +21,7 @@ from sessions.events import Accepted, Event
 from sessions.limits.slots import on_behalf_of, with_heaviness
 from sessions.replicas.forwarder import Forwarder
 from sessions.replicas.rpc import (
-    CallAnswerRequest,
     DeleteRequest,
-    GrowRequest,
     PeerRequest,
     Refusal,
     Rpc,
@@ -33,7 +31,7 @@ from sessions.replicas.rpc import (
     SendRequest,
 )
 from sessions.turn.interfaces import Grown, Growth
-from sessions.turn.tool_calls import CallAnswer
+from sessions.turn.tool_calls import CallAnswer, Decision, Result
 from sessions.turn.turn import Cancel, Cancelled, NullSubscriber, SentOffsets
 
 GrowHere = Callable[[Conversation, Growth], Awaitable[Grown]]
@@ -48,7 +46,7 @@ class PeerRequestHandler:
         directory: ConversationRegistry,
         turns: TurnManager,
         rpc: Rpc,
-        deleter: ConversationDeleter,
+        remover: HistoryRemover,
         answering: ToolResultHandler,
         grow_here: GrowHere,
         gathering: ScatterGather,
@@ -58,7 +56,7 @@ class PeerRequestHandler:
         self._directory = directory
         self._turns = turns
         self._rpc = rpc
-        self._deleter = deleter
+        self._remover = remover
         self._answering = answering
         self._grow_here = grow_here
         self._gathering = gathering
@@ -85,9 +83,9 @@ class PeerRequestHandler:
                 self._later(order, self._cancelled(order, cancel, outcome))
             case DeleteRequest():
                 self._later(order, self._delete(order))
-            case CallAnswerRequest(answer=answer):
+            case Result() | Decision() as answer:
                 self._later(order, self._answer_call(order, answer))
-            case GrowRequest(growth=growth):
+            case Growth() as growth:
                 self._later(order, self._grow(order, growth))
             case PeerRequest(body=body):
                 self._answer(order, RpcResponse(number=order.number, body=self._gathering.respond(body)))
@@ -126,7 +124,7 @@ class PeerRequestHandler:
         return RpcResponse(number=order.number, turn_id=outcome.turn_id, already=outcome.already)
 
     async def _delete(self, order: RpcRequest) -> RpcResponse:
-        await self._deleter.delete(order.owner, order.conversation_id)
+        await self._remover.delete(order.owner, order.conversation_id)
         return RpcResponse(number=order.number)
 
     async def _answer_call(self, order: RpcRequest, answer: CallAnswer) -> RpcResponse:

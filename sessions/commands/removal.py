@@ -14,7 +14,7 @@ from sessions.events import Cause, Reason, Removed
 from sessions.records import ContinuedReply, MessageRecord, Owner, TurnRecord, status_of
 from sessions.replicas.forwarder import Forwarder
 from sessions.running import runner
-from sessions.store.history import History, StaleFacts
+from sessions.store.history import StaleFacts
 from sessions.store.storage import Storage
 from sessions.turn.turn import Turn
 
@@ -33,59 +33,34 @@ def cancel_all(conversation: Conversation) -> list[Turn]:
     return cancelled_turns
 
 
-class ConversationDeleter:
-    """Removes a whole conversation, here or at the replica that runs its turn."""
+class HistoryRemover:
+    """Removes exchanges, conversations, and all data of an owner, here or at the replica that runs the turn. Methods raise Refused."""
 
     def __init__(
         self,
+        storage: Storage,
         *,
         directory: ConversationRegistry,
-        history: History,
         forwarder: Forwarder,
-        remover: HistoryRemover,
+        brancher: BranchSwitcher,
         changes: ShieldedChanges,
     ) -> None:
-        self._directory = directory
-        self._history = history
-        self._forwarder = forwarder
-        self._remover = remover
-        self._changes = changes
-
-    async def delete(self, owner: Owner, conversation_id: str) -> None:
-        """Cancel its turns at once; return when it is gone and attached connections are notified. Raises Refused."""
-        conversation = self._directory.open(owner, conversation_id)
-        cancelled_turns = cancel_all(conversation)
-        await self._changes.complete(conversation, self._delete(conversation, cancelled_turns))
-
-    async def _delete(self, conversation: Conversation, cancelled_turns: list[Turn]) -> None:
-        epoch = await self._history.epoch(conversation.keys)
-        for attempts_left in reversed(range(ATTEMPTS)):
-            if await self._forwarder.delete(conversation):
-                conversation.publish_deleted(epoch)
-                return
-            try:
-                await self._remover.delete(
-                    conversation, cancelled_turns, epoch=epoch, is_last=not attempts_left
-                )
-            except StaleFacts:
-                cancelled_turns = cancel_all(conversation)
-            else:
-                return
-
-
-class HistoryRemover:
-    """Removes exchanges and conversations. Its methods raise Refused."""
-
-    def __init__(self, storage: Storage, *, brancher: BranchSwitcher) -> None:
         self._storage = storage
         self._history = storage.history
+        self._directory = directory
+        self._forwarder = forwarder
         self._brancher = brancher
+        self._changes = changes
 
-    async def take_back(self, conversation: Conversation, turn_id: str) -> None:
+    async def take_back(self, owner: Owner, conversation_id: str, turn_id: str) -> None:
         """Remove an exchange once its turn has ended; does nothing if there is none.
 
         For a turn that continued a reply, what it added is removed, and all attached connections get the history.
         """
+        conversation = self._directory.open(owner, conversation_id)
+        await self._changes.complete(conversation, self._take_back(conversation, turn_id))
+
+    async def _take_back(self, conversation: Conversation, turn_id: str) -> None:
         if (live := conversation.turn(turn_id)) is not None:
             await runner.ended(live)
         async with conversation.write_lock:
@@ -99,7 +74,7 @@ class HistoryRemover:
                     return
             except StaleFacts:
                 raise Busy("The conversation has just changed; try again.") from None
-            conversation.forget()
+            conversation.note_change()
             if conversation.published.seq == removed.seq - 1:
                 conversation.publish_removed(removed)
         # Otherwise earlier events of other replicas are still on their way here, or one published this one first.
@@ -130,8 +105,27 @@ class HistoryRemover:
         is_bare = (done.chars, done.reasoning_chars) == (base.chars, base.reasoning)
         return is_bare or await self._history.is_removed(conversation.keys, record.turn_id)
 
-    async def delete(
-        self, conversation: Conversation, cancelled_turns: list[Turn], *, epoch: str, is_last: bool = True
+    async def delete(self, owner: Owner, conversation_id: str) -> None:
+        """Cancel a conversation's turns at once; return when it is gone and attached connections are notified."""
+        conversation = self._directory.open(owner, conversation_id)
+        cancelled_turns = cancel_all(conversation)
+        await self._changes.complete(conversation, self._delete(conversation, cancelled_turns))
+
+    async def _delete(self, conversation: Conversation, cancelled_turns: list[Turn]) -> None:
+        epoch = await self._history.epoch(conversation.keys)
+        for attempts_left in reversed(range(ATTEMPTS)):
+            if await self._forwarder.delete(conversation):
+                conversation.publish_deleted(epoch)
+                return
+            try:
+                await self._delete_here(conversation, cancelled_turns, epoch=epoch, is_last=not attempts_left)
+            except StaleFacts:
+                cancelled_turns = cancel_all(conversation)
+            else:
+                return
+
+    async def _delete_here(
+        self, conversation: Conversation, cancelled_turns: list[Turn], *, epoch: str, is_last: bool
     ) -> None:
         """Remove a conversation once `cancelled_turns` ended, and notify attached connections.
 
@@ -155,24 +149,11 @@ class HistoryRemover:
         await self._storage.compaction.forget(conversation.keys)
         conversation.publish_deleted(epoch)
 
-
-class OwnerDataEraser:
-    """Erases all stored data of an owner, and ends its running turns on all replicas.
-
-    Counts of limits stay: they are numbers, expire within a day, and erasing must not reset them.
-    """
-
-    def __init__(
-        self, storage: Storage, *, directory: ConversationRegistry, deleter: ConversationDeleter
-    ) -> None:
-        self._storage = storage
-        self._directory = directory
-        self._deleter = deleter
-
     async def erase(self, owner: Owner) -> AsyncIterator[str]:
-        """Erase, and yield the id of each removed conversation. Raises Refused; a repeated request continues.
+        """Erase all stored data of an owner, and yield the id of each removed conversation; a repeated request continues.
 
         All keys of the store are scanned once, and again only while clients of the person have conversations of their own.
+        Counts of limits stay: they are numbers, expire within a day, and erasing must not reset them.
         """
         await self._storage.images.forget(owner)
         is_thorough = True
@@ -181,7 +162,7 @@ class OwnerDataEraser:
             found = is_former = False
             async for one in self._storage.belongings.conversations(owner, unlisted=is_thorough):
                 holders.add(one.holder)
-                if await self._delete(one.holder, one.conversation_id):
+                if await self._erase(one.holder, one.conversation_id):
                     found, is_former = True, is_former or one.holder != owner
                     yield one.conversation_id
             if not found:
@@ -195,10 +176,10 @@ class OwnerDataEraser:
             "New conversations appeared during the erasure. Stop the clients that still send, and try again."
         )
 
-    async def _delete(self, owner: Owner, conversation_id: str) -> bool:
+    async def _erase(self, owner: Owner, conversation_id: str) -> bool:
         try:
             with self._directory.using(owner, conversation_id):
-                await self._deleter.delete(owner, conversation_id)
+                await self.delete(owner, conversation_id)
         except NotFound:  # it expired, or another request was faster
             await self._storage.index.forget(owner, conversation_id)
             return False

@@ -82,7 +82,7 @@ class ToolResultHandler:
                 return outcome
             if (runner := await self._forwarder.runner_of(conversation)) is None:
                 return await self._known(conversation, answer)
-            there = await self._forwarder.answer(conversation, runner, answer)
+            there = await self._forwarder.request(conversation, runner, answer)
             if there is not None and there.state is not None:
                 return AnswerOutcome(there.state, already=there.already)
         raise StoreDown(_CALL_MOVES)

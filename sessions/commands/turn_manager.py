@@ -81,7 +81,7 @@ class TurnManager:
         """
         generation = msgspec.structs.replace(generation, continues=isinstance(send.place, Continue))
         known = self._directory.get(owner, send.conversation_id)
-        waits = send.busy.queued and known is not None and bool(known.turns)
+        waits = send.on_busy == "enqueue" and known is not None and bool(known.turns)
         subject = send.subject(owner)
         admitted = self._admission.enter(
             subject,
@@ -211,7 +211,7 @@ class TurnManager:
     def _leave(self, conversation: Conversation, live: Turn) -> None:
         if live.journal is not None:
             live.journal.drop()
-        conversation.forget()
+        conversation.note_change()
         conversation.release(live)
         self._forget(live)
         self._directory.drop_if_idle(conversation)

@@ -24,20 +24,12 @@ from sessions.records import MessageRecord, Meta
 from sessions.running import runner
 from sessions.running.runner import publish_end, reply_of
 from sessions.store.codec import encode_message, encode_turn, now_ms
-from sessions.store.history import LATE, Duplicate, Ending, History, queue_exit, withdrawal
+from sessions.store.history import LATE, Duplicate, Ending, queue_exit, withdrawal
 from sessions.store.journal import TurnJournal
 from sessions.store.storage import Storage
 from sessions.store_errors import until_answered
 from sessions.turn.message_request import Append, Continue, GenerationConfig, stored_message
-from sessions.turn.prompt import (
-    HistoryPromptBuilder,
-    ModelRoute,
-    Prompt,
-    SystemPrompt,
-    client_key,
-    reserve_images,
-    turn_request,
-)
+from sessions.turn.prompt import HistoryPromptBuilder, Prompt
 from sessions.turn.turn import Turn, first_of
 from sessions.turn.turn_state import EngineCount
 
@@ -91,10 +83,8 @@ class TurnQueue:
         kept = await self._history.load(conversation.keys) or Meta.new("")
         requested = self._prompts.requested(generation, placement.model, kept.model)
         live.record = msgspec.structs.replace(live.record, model=requested)
-        client = client_key(conversation.owner, live.send.group)
         messages = placement.prompt_tail(message)
-        check = self._prompts.check(messages, generation, Meta.new(""), requested=requested, client=client)
-        await live.engine.in_time(check)
+        await self._prompts.check(conversation.keys, live, messages, generation, Meta.new(""))
         await self._storage.register_turn(
             conversation.owner,
             conversation.conversation_id,
@@ -198,37 +188,27 @@ class TurnQueue:
         """Return what is to run once all earlier turns have ended; None if it was cancelled. Raises OwnershipLost."""
         if not await self._begin(conversation, live):
             return None
-        conversation.forget()
         try:
             return await self._started(conversation, live, generation)
         except StoreFault as fault:  # its `done` says so
             live.failure = Failure.of(fault)
-        return turn_request(
-            conversation.owner,
-            live,
-            None,
-            generation,
-            SystemPrompt("", ""),
-            answering=ModelRoute(live.record.model),
-        )
+        return self._prompts.request(conversation.keys, live, None, generation, Meta.new(""))
 
     async def _started(self, conversation: Conversation, live: Turn, generation: GenerationConfig) -> Request:
-        meta = await until_answered(partial(known_meta, self._history, conversation))
-        system = self._prompts.system(meta, generation)
+        meta = await until_answered(partial(self._history.load, conversation.keys)) or Meta.new()
+        conversation.known.seq = meta.seq
         prompt = await self._prompt(conversation, live, generation, meta)
-        context_from = prompt.context_from if prompt else meta.context_from or live.record.message_id
-        requested = live.record.model
-        answering = self._prompts.choice.answering(requested, prompt.model if prompt else requested)
-        live.choose(answering.model)
-        await self._start(conversation, live, named=system.named, context_from=context_from)
-        return turn_request(
-            conversation.owner,
-            live,
-            prompt,
-            generation,
-            system,
-            answering=answering,
+        turn_id = live.record.turn_id
+        start = partial(
+            self._history.start,
+            conversation.keys,
+            turn_id,
+            system=self._prompts.system(meta, generation).named,
+            context_from=prompt.context_from if prompt else meta.context_from or live.record.message_id,
         )
+        if not await until_answered(start):
+            raise OwnershipLost(turn_id)
+        return self._prompts.request(conversation.keys, live, prompt, generation, meta)
 
     async def _prompt(
         self, conversation: Conversation, live: Turn, generation: GenerationConfig, meta: Meta
@@ -236,14 +216,7 @@ class TurnQueue:
         try:
             message = await self._history.message(conversation.keys, live.record.leaf)
             if message is not None and not live.turn.is_over:
-                requested = live.record.model
-                client = client_key(conversation.owner, live.send.group)
-                prompt = self._prompts.prompt(
-                    conversation.keys, message, generation, meta, requested=requested, client=client
-                )
-                if (made := await live.engine.in_time(prompt)) is not None:
-                    reserve_images(live, made)
-                return made
+                return await self._prompts.prompt(conversation.keys, live, message, generation, meta)
         except Refused as refused:  # too late to refuse it: its `done` says why
             live.failure = Failure.of(refused)
         return None
@@ -257,15 +230,6 @@ class TurnQueue:
                     return False
                 await before.released.wait()
         return True
-
-    async def _start(self, conversation: Conversation, live: Turn, *, named: str, context_from: str) -> None:
-        """Start a queued turn. `named`: the conversation's system prompt. Raises OwnershipLost."""
-        turn_id = live.record.turn_id
-        start = partial(
-            self._history.start, conversation.keys, turn_id, system=named, context_from=context_from
-        )
-        if not await until_answered(start):
-            raise OwnershipLost(turn_id)
 
     async def _end(self, conversation: Conversation, live: Turn) -> bool:
         """End a turn that never ran; False if the running one is about to end: then this one ends after it."""
@@ -374,11 +338,3 @@ def _exit(conversation: Conversation, live: Turn, done: Done) -> bytes:
 
 def _flat(fields: dict[str, str]) -> list[str]:
     return [part for pair in fields.items() for part in pair]
-
-
-async def known_meta(history: History, conversation: Conversation) -> Meta:
-    """Return the store's facts of a conversation, read unless they are known. Raises StoreDown."""
-    if (meta := conversation.known.meta) is None:
-        meta = await history.load(conversation.keys) or Meta.new()
-        conversation.know(meta)
-    return meta

@@ -139,6 +139,6 @@ async def _publish_gap(history: History, conversation: Conversation) -> None:
     conversation.advance_to(since.seq)
     conversation.others.announced_seq = since.seq
     conversation.enter_epoch(since.epoch)
-    conversation.forget()
+    conversation.note_change()
     for event in gap(conversation, since):
         conversation.publish(event)

@@ -35,7 +35,7 @@ from sessions.events import (
     ToolState,
     attachments_of,
 )
-from sessions.records import MessageRecord, Meta, Owner, TurnRecord
+from sessions.records import MessageRecord, Owner, TurnRecord
 from sessions.store.codec import Keys
 from sessions.store.ownership import RunningTurn
 from sessions.turn.message_request import MessageRequest
@@ -49,15 +49,12 @@ _log = structlog.get_logger("midstream.sessions")
 
 
 class StoredState:
-    """The store's state, as far as known here. `version`: the number of changes; `seq`: the last assigned one.
+    """The store's state, as far as known here. `version`: the number of noted changes; `seq`: the last assigned one.
 
     `newest_reply`: the reply of the turn accepted last; the next queued message follows it.
     """
 
-    __slots__ = ("meta", "newest_reply", "seq", "version")
-
     def __init__(self) -> None:
-        self.meta: Meta | None = None
         self.seq = 0
         self.version = 0
         self.newest_reply = ""
@@ -69,8 +66,6 @@ class PublishedState:
     `calls`: the ids of the newest calls.
     """
 
-    __slots__ = ("calls", "epoch", "followed", "seq")
-
     def __init__(self) -> None:
         self.calls: deque[str] = deque(maxlen=MAX_RECENT_CALLS)
         self.epoch = ""
@@ -80,8 +75,6 @@ class PublishedState:
 
 class PeerState:
     """What is known of a conversation's other replicas. It may be outdated; the store knows better."""
-
-    __slots__ = ("_cancels", "announced_seq", "news", "sent", "watched", "watching")
 
     def __init__(self) -> None:
         self.announced_seq = 0  # the newest event that one of them announced
@@ -131,8 +124,6 @@ class PeerState:
 class PendingResumes:
     """Connections being resumed in a conversation; their other requests wait."""
 
-    __slots__ = ("_resumed",)
-
     def __init__(self) -> None:
         self._resumed: dict[Subscriber, asyncio.Event] = {}
 
@@ -155,8 +146,6 @@ class PendingResumes:
 
 class DeletionNotice:
     """The deletion of one conversation. `known`: the epoch whose deletion was published."""
-
-    __slots__ = ("_requesters", "known")
 
     def __init__(self) -> None:
         self.known = ""
@@ -230,14 +219,8 @@ class Conversation:
         """The turn that runs here or waits for calls, once it is in the history."""
         return next((live for live in self.turns if live.is_in_history), None)
 
-    def know(self, meta: Meta) -> None:
-        """Take the store's facts."""
-        self.known.meta = meta
-        self.known.seq = meta.seq
-
-    def forget(self) -> None:
-        """Require that the store's facts are read again."""
-        self.known.meta = None
+    def note_change(self) -> None:
+        """Note a change in the store: what is being read of it is read again."""
         self.known.version += 1
 
     def next_seq(self) -> int:
@@ -278,10 +261,9 @@ class Conversation:
     def continue_turn(self, live: Turn, *, seq: int, watched: bool) -> None:
         """Add a turn that waited on a dead replica, before all others. Attached connections know all events up to `seq`."""
         self.turns.insert(0, live)
-        self.known.meta = None
         self.known.seq = seq
         self.known.newest_reply = live.record.reply_id
-        self.known.version += 1
+        self.note_change()
         self.others.watched = watched
 
     def blocking(self) -> list[Turn]:
@@ -291,13 +273,13 @@ class Conversation:
     def claim(self, live: Turn) -> list[Turn]:
         """Add a turn behind those that are ending; return the ones that it interrupts. Raises Busy."""
         blocking = self.blocking()
-        if blocking and live.send.busy.refused:
+        if blocking and live.send.on_busy == "reject":
             raise Busy(
                 "A reply is being written in this conversation. Cancel it, or send with another on_busy."
             )
         self.accepting.remove(live)
         self.turns.append(live)
-        return [] if live.send.busy.ends is None else blocking
+        return [] if live.send.ends is None else blocking
 
     def release(self, live: Turn) -> None:
         """Remove a turn that has ended, or was never accepted."""
@@ -399,7 +381,7 @@ class Conversation:
         """Publish a call, a call's new state, or a growth of the source of a running turn."""
         self.publish(event)
         self.published.seq = event.seq
-        self.known.version += 1
+        self.note_change()
 
     def publish_status(self, live: Turn, status: Status) -> None:
         """Publish a turn's status; later connections get it, too, while there is no text."""
@@ -410,7 +392,7 @@ class Conversation:
         """Publish that an exchange was removed from the history."""
         self.known.seq = self.published.seq = removed.seq
         self.publish(removed)
-        self.known.version += 1
+        self.note_change()
 
     def take_over(self, events: Sequence[Journalled]) -> None:
         """Publish events that no turn of this replica journalled, as far as they are new here."""
@@ -427,12 +409,12 @@ class Conversation:
                     self.publish_done(event)
                 case Removed():
                     self.publish_removed(event)
-        self.forget()
+        self.note_change()
 
     def publish_deleted(self, epoch: str) -> None:
         """Publish once that the conversation is gone; its requesters get their ref."""
         if self.deletion.publish(epoch, Deleted(conversation_id=self.conversation_id), self.subscribers):
-            self.forget()
+            self.note_change()
             self.published.followed = False
             self.others.forget()
 
@@ -453,7 +435,7 @@ class Conversation:
         first = self.published.seq + 1
         self.publish(msgspec.structs.replace(done, first_seq=first) if first < done.seq else done)
         self.published.seq = done.seq
-        self.known.version += 1
+        self.note_change()
 
     def publish_accepted(self, live: Turn, event: Accepted) -> None:
         """Publish `accepted`: to the sender with its ref, to all others with the content."""
@@ -467,7 +449,7 @@ class Conversation:
         self.known.seq = event.seq
         self.published.epoch = event.epoch
         self.advance_to(event.seq)
-        self.known.version += 1
+        self.note_change()
 
 
 def accepted_event(
@@ -530,6 +512,9 @@ class ConversationRegistry:
         conversation = self.get(turn.owner, turn.conversation_id)
         return conversation is not None and conversation.turn(turn.turn_id) is not None
 
+    def __iter__(self) -> Iterator[Conversation]:
+        return iter([*self._live.values()])
+
     def with_turns(self) -> list[Conversation]:
         """The conversations with turns here."""
         return [conversation for conversation in self._live.values() if conversation.turns]
@@ -537,26 +522,6 @@ class ConversationRegistry:
     def unsaved(self) -> int:
         """Return the number of turns here with published text or ends that the store does not have."""
         return sum(live.is_unsaved for one in self._live.values() for live in one.turns)
-
-    def watched_elsewhere(self) -> list[Conversation]:
-        """Return the conversations with turns here that only other replicas' connections are attached to."""
-        return [
-            conversation
-            for conversation in self.with_turns()
-            if conversation.others.watched and not conversation.subscribers
-        ]
-
-    def watched_for_nobody(self) -> list[Conversation]:
-        """Return the conversations that this replica watches without an attached connection."""
-        return [one for one in self._live.values() if one.others.watching and one.is_unused]
-
-    def unwatched(self) -> list[Conversation]:
-        """Return the conversations with connections here that this replica does not watch yet."""
-        return [one for one in self._live.values() if one.subscribers and not one.others.watching]
-
-    def followed(self) -> list[Conversation]:
-        """Return the conversations with connections here whose events other replicas may write."""
-        return [one for one in self._live.values() if one.published.followed and one.live is None]
 
     @contextmanager
     def using(self, owner: Owner, conversation_id: str) -> Iterator[Conversation]:

@@ -10,7 +10,7 @@ from sessions.conversation.catch_up import PartialReply, catch_up_to, partial_re
 from sessions.conversation.conversation import Conversation
 from sessions.errors import NotFound
 from sessions.events import Attachment, Event, Languages, ShownCall, Status, Usage, attachments_of
-from sessions.records import MessageRecord, Meta, Owner, TurnRecord, status_of
+from sessions.records import MessageRecord, Meta, Owner, TurnRecord, reply_message
 from sessions.store.codec import Keys, now_ms
 from sessions.store.history import Branch, History, Notes, Siblings
 from sessions.turn.turn import Subscriber, Turn
@@ -69,28 +69,13 @@ class TurnReader:
         meta = await self._history.load(keys)
         return None if meta is None else (meta, await self._notes.description(keys))
 
-    async def describe(
-        self, owner: Owner, conversation_id: str, text: bytes, *, new: bool = False, group: str = ""
-    ) -> bool:
-        """Describe an existing conversation, or a `new` one without messages; False if that exists, or the other does not."""
-        return await self._notes.describe(owner, conversation_id, text, new=new, group=group)
-
     async def is_empty(self, owner: Owner, conversation_id: str) -> bool:
         """Return whether a conversation has no messages."""
         meta = await self._history.load(Keys.of(owner, conversation_id))
         return meta is not None and not meta.messages
 
-    async def forget(self, owner: Owner, conversation_id: str, turn_id: str) -> None:
-        """Delete the note of a turn."""
-        await self._notes.forget(Keys.of(owner, conversation_id), turn_id)
-
-    async def note(self, owner: Owner, conversation_id: str, turn_id: str, note: bytes) -> bool:
-        """Keep a turn's note, deleting the owner's oldest beyond the limit; False if this owner has no such turn."""
-        return await self._notes.keep(owner, conversation_id, turn_id, note)
-
 
 MAX_PAGE_BYTES = 256 * 1024
-RUNNING = "running"
 _FRAME_BYTES = 2048  # a frame without its messages: ids of at most 128 code points
 
 
@@ -267,50 +252,33 @@ def _message(message: MessageRecord, siblings: Siblings) -> ShownMessage:
 
 
 def _put_reply(reply: RunningReply, messages: list[ShownMessage], pending: dict[str, Siblings]) -> None:
-    """Insert a published reply after its message: one that runs, or has ended and is not saved yet."""
-    record, done = reply.record, reply.record.done
+    """Show a published reply: one that runs, or has ended and is not saved yet. It follows its message, or extends a reply."""
+    record, done, known = reply.record, reply.record.done, reply.reply
     if record.continues is not None:
-        _extend_reply(reply, messages)
+        found = next((n for n, one in enumerate(messages) if one.message_id == record.reply_id), None)
+        if found is None or (done is not None and record.leaves_reply_unchanged(done, known.calls)):
+            return
+        place, first_part = found, messages.pop(found)
+        siblings = Siblings(first_part.siblings, first_part.sibling_count, first_part.sibling_index)
+        created_at = first_part.created_at
+    elif record.reply_id in pending:
+        place = 1 + next(n for n, one in enumerate(messages) if one.message_id == record.message_id)
+        if done is not None and done.removed:
+            if messages[place - 1].turn_id == record.turn_id:
+                del messages[place - 1]
+            return
+        siblings, created_at = pending[record.reply_id], now_ms()
+    else:
         return
-    if record.reply_id not in pending:
-        return
-    place = next(place for place, one in enumerate(messages) if one.message_id == record.message_id)
-    if done is not None and done.removed:
-        if messages[place].turn_id == record.turn_id:
-            del messages[place]
-        return
-    message = MessageRecord(
-        message_id=record.reply_id,
-        parent_id=record.message_id,
-        turn_id=record.turn_id,
-        role="assistant",
-        content=reply.reply.text,
-        status=RUNNING if done is None else status_of(done.reason),
-        created_at=now_ms(),
-        usage=None if done is None else done.usage,
-        model=record.writer,
-        reasoning=reply.reply.reasoning,
-        calls=reply.reply.calls,
+    message = reply_message(
+        record,
+        done,
+        content=known.text,
+        reasoning=known.reasoning,
+        calls=known.calls,
+        created_at=created_at,
     )
-    messages.insert(place + 1, _message(message, pending[record.reply_id]))
-
-
-def _extend_reply(reply: RunningReply, messages: list[ShownMessage]) -> None:
-    """Update a continued reply, whose first part is in `messages`."""
-    record, done = reply.record, reply.record.done
-    place = next((n for n, one in enumerate(messages) if one.message_id == record.reply_id), None)
-    if place is None or (done is not None and record.leaves_reply_unchanged(done, reply.reply.calls)):
-        return
-    messages[place] = msgspec.structs.replace(
-        messages[place],
-        turn_id=record.turn_id,
-        content=reply.reply.text,
-        status=RUNNING if done is None else status_of(done.reason),
-        usage=None if done is None else done.usage,
-        model=record.writer,
-        reasoning=reply.reply.reasoning or msgspec.UNSET,
-        calls=tuple(call.shown() for call in reply.reply.calls) or msgspec.UNSET,
-    )
+    messages.insert(place, _message(message, siblings))
 
 
 def _has_ended(branch: Branch, record: TurnRecord) -> bool:

@@ -121,11 +121,6 @@ class Admission:
     def __len__(self) -> int:
         return len(self.running) + len(self.queued) + len(self.calling)
 
-    @property
-    def waiting(self) -> int:
-        """The number of queued turns."""
-        return len(self.queued)
-
     def enter(
         self,
         subject: Subject,

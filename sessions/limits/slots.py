@@ -36,11 +36,12 @@ class FairSlots:
     A group alone holds at most as much as is free, among others half of that. So some slots are free for newcomers, whose work
     waits for little of the group's in the event loop and the store. A group with no slot and no waiter goes first, then the
     groups take turns (the lists of new and old flows of RFC 8290, section 4.2, with equal weights). `heavy_slots`: how many of
-    them heavy clients may hold, whatever is free: the others have less work to wait for.
+    them heavy clients may hold, whatever is free: the others have less work to wait for. `each`: the most of a group.
     """
 
-    def __init__(self, slots: int, *, heavy_slots: int | None = None) -> None:
+    def __init__(self, slots: int, *, heavy_slots: int | None = None, each: int | None = None) -> None:
         self._free = slots
+        self._each = slots if each is None else each
         self._heavy = None if heavy_slots is None else FairSlots(heavy_slots)
         self._taken: Counter[str] = Counter()
         self._waiting: OrderedDict[str, Waiters] = OrderedDict()
@@ -70,9 +71,9 @@ class FairSlots:
             raise
         return slot
 
-    def take_nowait(self) -> Slot | None:
-        """Take a slot for the caller's group; None if the group has to wait for one, or the caller is heavy."""
-        group = caller_group()
+    def take_nowait(self, group: str | None = None) -> Slot | None:
+        """Take a slot; None if the group has to wait for one, or the caller is heavy."""
+        group = caller_group() if group is None else group
         if (self._heavy is not None and is_heavy_caller()) or not self._may_take_now(group):
             return None
         self._take(group)
@@ -95,7 +96,7 @@ class FairSlots:
         if group == OWN:
             return self._free > 0
         most = self._free if self._is_alone(group) else max(1, self._free // GROUPS_PART)
-        return self._free > 0 and self._taken.get(group, 0) < most
+        return self._free > 0 and self._taken.get(group, 0) < min(most, self._each)
 
     def _is_alone(self, group: str) -> bool:
         """Return whether no other group holds a slot or waits, apart from the replica's own work."""

@@ -14,9 +14,7 @@ from sessions.records import Meta, Owner
 from sessions.replicas.reaper import Reaper
 from sessions.replicas.relay import Subscriptions
 from sessions.replicas.rpc import (
-    CallAnswerRequest,
     DeleteRequest,
-    GrowRequest,
     RefusedElsewhere,
     ReplicaGone,
     RequestBody,
@@ -26,9 +24,7 @@ from sessions.replicas.rpc import (
 )
 from sessions.store.history import History
 from sessions.store.ownership import Ownership, RunningTurn
-from sessions.turn.interfaces import Grown, Growth
 from sessions.turn.message_request import GenerationConfig
-from sessions.turn.tool_calls import CallAnswer
 from sessions.turn.turn import Cancel, Cancelled, OnCancelled, Turn
 from sessions.turn.turn_state import TurnMessageIds
 
@@ -96,7 +92,7 @@ class Forwarder:
         live.forwarded = runner
         conversation.others.sent[live.send.client_msg_id] = live
         try:
-            answer = await self._request(conversation, runner, _send_request(live, generation))
+            answer = await self.request(conversation, runner, _send_request(live, generation))
         except BaseException:
             conversation.others.sent.pop(live.send.client_msg_id, None)
             raise
@@ -109,7 +105,7 @@ class Forwarder:
         self, conversation: Conversation, live: Turn, generation: GenerationConfig, *, runner: str
     ) -> None:
         """Wait until the replica of a message's turn confirms the turn, has taken the message again, or is dead."""
-        await self._request(conversation, runner, _send_request(live, generation))
+        await self.request(conversation, runner, _send_request(live, generation))
 
     async def _follow(self, conversation: Conversation) -> None:
         await self._watching.begin(conversation)
@@ -136,24 +132,15 @@ class Forwarder:
     async def _cancel(self, conversation: Conversation, cancel: Cancel) -> Cancelled:
         async with conversation.claim_lock:  # a following message waits until the cancel is reported
             runner = await self.runner_of(conversation) or _takes_in(conversation, cancel)
-            answer = await self._request(conversation, runner, cancel) if runner else None
+            answer = await self.request(conversation, runner, cancel) if runner else None
         if answer is None:
             return Cancelled(cancel.turn_id, already=True)
         return Cancelled(answer.turn_id, answer.already)
 
-    async def answer(self, conversation: Conversation, runner: str, answer: CallAnswer) -> RpcResponse | None:
-        """Forward a call's result or decision; None if that replica is dead: then another one has the call."""
-        return await self._request(conversation, runner, CallAnswerRequest(answer=answer))
-
-    async def grow(self, conversation: Conversation, runner: str, growth: Growth) -> Grown | None:
-        """Forward more of a source; None if that replica is dead: then the translation has ended."""
-        answer = await self._request(conversation, runner, GrowRequest(growth=growth))
-        return None if answer is None else answer.grown
-
     async def delete(self, conversation: Conversation) -> bool:
         """Delete a conversation whose turn runs elsewhere; False if none does."""
         runner = await self.runner_of(conversation)
-        return runner is not None and await self._request(conversation, runner, DeleteRequest()) is not None
+        return runner is not None and await self.request(conversation, runner, DeleteRequest()) is not None
 
     async def conversation_of(self, owner: Owner, turn_id: str) -> str | None:
         """Return the conversation of an owner's running turn, wherever it runs."""
@@ -168,8 +155,8 @@ class Forwarder:
             async with lookup:
                 pass
 
-    async def _request(self, conversation: Conversation, runner: str, ask: RequestBody) -> RpcResponse | None:
-        """Return the answer; None if the replica is dead. Its turns have ended then."""
+    async def request(self, conversation: Conversation, runner: str, ask: RequestBody) -> RpcResponse | None:
+        """Have the replica that runs a turn carry a request out. Return the answer; None if the replica is dead. Its turns have ended then."""
         try:
             answer = await self._rpc.ask(runner, conversation.owner, conversation.conversation_id, ask)
         except ReplicaGone:

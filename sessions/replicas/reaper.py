@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import msgspec
 import structlog
 
-from sessions.conversation.conversation import ConversationRegistry
+from sessions.conversation.catch_up import catch_up_to
+from sessions.conversation.conversation import Conversation, ConversationRegistry
 from sessions.errors import OwnershipLost, StoreDown, StoreFault
 from sessions.events import Removed
 from sessions.limits.slots import as_service
@@ -16,10 +18,15 @@ from sessions.records import Meta, TurnRecord
 from sessions.replicas.relay import Relay
 from sessions.running.runner import close_orphaned
 from sessions.store.codec import Keys
+from sessions.store.history import queue_exit
 from sessions.store.ownership import RunningTurn
 from sessions.store.storage import Storage
-from sessions.tool_round import Failover
+from sessions.turn.tool_calls import ToolCalls
+from sessions.turn.turn import NullSubscriber, Turn, WaitingTurn
+from sessions.turn.turn_state import TurnMessageIds
 
+COMEBACK_S = 60.0
+"""How long a dead replica's clients have to reconnect, whatever grace period they asked for."""
 REAP_S = 1.0
 """Pause between rounds. With a dead replica's lease, less than ten seconds."""
 SLOW_S = 1.0
@@ -32,9 +39,8 @@ _log = structlog.get_logger("midstream.reaper")
 class Reaper:
     """Closes orphaned turns, takes over those that wait for calls, and withdraws unsettled ones, whose senders saw a failure."""
 
-    def __init__(
-        self, storage: Storage, *, directory: ConversationRegistry, relay: Relay, failover: Failover
-    ) -> None:
+    def __init__(self, storage: Storage, *, directory: ConversationRegistry, relay: Relay) -> None:
+        self._storage = storage
         self._history = storage.history
         self._ownership = storage.ownership
         self._compaction = storage.compaction
@@ -43,7 +49,7 @@ class Reaper:
         self._reaping = asyncio.Lock()
         self._directory = directory
         self._relay = relay
-        self._failover = failover
+        self._continue: Callable[[Conversation, Turn], None] | None = None
         self.closed = 0
         """Turns that nobody ran any more, closed or continued here."""
 
@@ -113,7 +119,7 @@ class Reaper:
 
     async def _try_to_close(self, orphan: RunningTurn) -> bool:
         keys = Keys.of(orphan.owner, orphan.conversation_id)
-        if await self._failover.take_over(orphan):
+        if await self._take_over(orphan):
             self.closed += 1
             await self._forget(orphan)
             return True
@@ -153,3 +159,65 @@ class Reaper:
         self.closed += 1
         _log.info("orphaned turn closed", turn_id=orphan.turn_id, replica=orphan.replica)
         self._relay.publish_turn(orphan, [ending.done])
+
+    def on_takeover(self, continue_turn: Callable[[Conversation, Turn], None]) -> None:
+        """Set what continues turns that were taken over. Call it first."""
+        self._continue = continue_turn
+
+    async def _take_over(self, orphan: RunningTurn) -> bool:
+        """Take over a turn that waits for calls; False if no turn of this id waits any more. Raises StoreDown."""
+        with self._directory.using(orphan.owner, orphan.conversation_id) as conversation:
+            kept = await self._history.following(conversation.keys)
+            following = None if kept is None else WaitingTurn.decoded(kept)
+            if following is None or following.record.turn_id != orphan.turn_id:
+                return False
+            return await self._take_over_as(conversation, following)
+
+    async def _take_over_as(self, conversation: Conversation, old: WaitingTurn) -> bool:
+        """A new turn id fences writes: those of a replica that only stalled are refused."""
+        new = _renamed(old, conversation)
+        record = new.record
+        await self._storage.register_turn(conversation.owner, conversation.conversation_id, record.turn_id)
+        watched = await self._history.continue_turn(
+            conversation.keys, old.record.turn_id, next_id=record.turn_id, following=new.encoded()
+        )
+        if watched is None:
+            await self._storage.ownership.discard(record.turn_id)
+            return False
+        message = await self._history.message(conversation.keys, record.message_id)
+        meta = await self._history.load(conversation.keys) or Meta.new("")
+        await catch_up_to(self._history, conversation, meta.epoch, meta.seq)
+        live = Turn.waiting(new, ToolCalls(message.calls if message is not None else ()), NullSubscriber())
+        conversation.continue_turn(live, seq=meta.seq, watched=watched)
+        _log.info("waiting turn taken over", turn_id=record.turn_id, follows=record.follows)
+        if self._continue is None:
+            raise RuntimeError("Nothing begins turns here.")
+        self._continue(conversation, live)
+        await self._end_queue(conversation, live, meta.queue)
+        return True
+
+    async def _end_queue(self, conversation: Conversation, live: Turn, queue: Sequence[str]) -> None:
+        """End the turns that were queued in the dead replica's memory: nobody else knows what they asked for."""
+        for place, turn_id in enumerate(queue, start=1):
+            if (record := await self._history.turn(conversation.keys, turn_id)) is None:
+                continue
+            base = await self._history.base(conversation.keys, record)
+            async with conversation.order_lock:
+                if live.journal is None or live.end is not None:
+                    return  # the reaper ends them after this turn
+                seq = conversation.next_seq()
+                ending = close_orphaned(conversation.conversation_id, record, (), seq=seq, base=base)
+                saved = await live.journal.write(ending.done, queue_exit(ending, " ".join(queue[place:])))
+                done = ending.done
+                conversation.publish_done(done if saved else msgspec.structs.replace(done, saved=False))
+                live.tool_round.news.set()  # what the store does not take now is written later
+
+
+def _renamed(old: WaitingTurn, conversation: Conversation) -> WaitingTurn:
+    send = msgspec.structs.replace(
+        old.send,
+        conversation_id=conversation.conversation_id,
+        grace_s=max(old.send.grace_s, COMEBACK_S),
+    )
+    record = msgspec.structs.replace(old.record, turn_id=TurnMessageIds.new().turn_id)
+    return msgspec.structs.replace(old, record=record, send=send)

@@ -103,8 +103,9 @@ class Relay:
     def _begin(self) -> None:
         """Handle a subscription of the channel. It may be a repeated one: the client reconnects by itself, and loses messages."""
         self._rpc.wake()
-        for conversation in self._directory.followed():
-            self.catch_up(conversation)
+        for conversation in self._directory:
+            if conversation.published.followed and conversation.live is None:
+                self.catch_up(conversation)
 
     async def fill(self) -> None:
         """Read missed events from the journal, until cancelled."""
@@ -156,7 +157,7 @@ class Relay:
 
         If there is a gap before them, or the store has lost published ones, the store is read.
         """
-        conversation.forget()
+        conversation.note_change()
         conversation.others.note_announced(events[-1].seq)
         if (live := conversation.live) is not None and live.waits and events[-1].seq > conversation.known.seq:
             live.tool_round.lose()
@@ -235,12 +236,15 @@ class Subscriptions:
 
         Retry failed begins; return those conversations, since events may have been missed. Raises StoreDown.
         """
-        for conversation in self._directory.watched_for_nobody():
-            await self._end(conversation)
-        for conversation in self._directory.watched_elsewhere():
-            with self._directory.held(conversation):
-                await self._forget_the_dead(conversation)
-        return [one for one in self._directory.unwatched() if await self._begins(one)]
+        for conversation in self._directory:
+            if conversation.others.watching and conversation.is_unused:
+                await self._end(conversation)
+        for conversation in self._directory.with_turns():
+            if conversation.others.watched and not conversation.subscribers:
+                with self._directory.held(conversation):
+                    await self._forget_the_dead(conversation)
+        unwatched = [one for one in self._directory if one.subscribers and not one.others.watching]
+        return [one for one in unwatched if await self._begins(one)]
 
     async def _begins(self, conversation: Conversation) -> bool:
         try:

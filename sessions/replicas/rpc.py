@@ -21,7 +21,7 @@ from sessions.store.client import COLLECT, POST, run_script
 from sessions.store.ownership import Ownership
 from sessions.turn.interfaces import Grown, Growth
 from sessions.turn.message_request import GenerationConfig, MessageRequest
-from sessions.turn.tool_calls import CallAnswer
+from sessions.turn.tool_calls import Decision, Result
 from sessions.turn.turn import Cancel
 from sessions.turn.turn_state import TurnMessageIds
 
@@ -89,25 +89,13 @@ class DeleteRequest(msgspec.Struct, frozen=True, kw_only=True, tag="delete"):
     """Remove the conversation."""
 
 
-class CallAnswerRequest(msgspec.Struct, frozen=True, kw_only=True, tag="answer_call"):
-    """Take a call's result or decision."""
-
-    answer: CallAnswer
-
-
-class GrowRequest(msgspec.Struct, frozen=True, kw_only=True, tag="grow"):
-    """Take more of a source."""
-
-    growth: Growth
-
-
 class PeerRequest(msgspec.Struct, frozen=True, kw_only=True, tag="above"):
     """A question of the layer above to its peers, about no conversation."""
 
     body: str
 
 
-RequestBody = SendRequest | Cancel | DeleteRequest | CallAnswerRequest | GrowRequest | PeerRequest
+RequestBody = SendRequest | Cancel | DeleteRequest | Result | Decision | Growth | PeerRequest
 
 
 class RpcRequest(msgspec.Struct, frozen=True, kw_only=True, tag="order", omit_defaults=True):

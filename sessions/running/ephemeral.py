@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import takewhile
 from time import monotonic
+from typing import Any
 
 import msgspec
 import structlog
@@ -146,21 +147,21 @@ class EphemeralReply:
         if await self._accepts_more():
             seq, now = self._next()
             self.turn.extend(released.text, tokens=released.tokens, seq=seq, now=now)
-            self._waiting.add_text(released)
+            self._waiting.put(TextPiece(released.text, released.logprobs))
 
     async def add_reasoning(self, released: ReleasedText) -> None:
         """Hand on reasoning, as `add_text` does text."""
         if await self._accepts_more():
             seq, now = self._next()
             self.turn.add_reasoning(tokens=released.tokens, seq=seq, now=now)
-            self._waiting.add_reasoning(released)
+            self._waiting.put(ReasoningPiece(released.text))
 
     async def call(self, called: ToolCallOutput) -> None:
         """Hand on a call, as `add_text` does text."""
         if await self._accepts_more():
             seq, now = self._next()
             self.turn.called(tokens=called.tokens, seq=seq, now=now)
-            self._waiting.call(ToolCall(called.call_id or new_call_id(), called.name, called.arguments))
+            self._waiting.put(ToolCall(called.call_id or new_call_id(), called.name, called.arguments))
 
     def finish(self, done: Done, *, stop: str | None = None) -> None:
         """Set the end."""
@@ -238,50 +239,17 @@ class ReasoningPiece(msgspec.Struct, frozen=True):
 Piece = TextPiece | ReasoningPiece | ToolCall
 
 
-class _BufferedRun:
-    """Neighbours of one kind, which are taken together."""
-
-    __slots__ = ("bytes", "is_reasoning", "logprobs", "texts")
-
-    def __init__(self, *, is_reasoning: bool) -> None:
-        self.is_reasoning = is_reasoning
-        self.texts: list[str] = []
-        self.logprobs: list[ChosenToken] = []
-        self.bytes = 0
-
-    def put(self, released: ReleasedText) -> None:
-        self.texts.append(released.text)
-        self.logprobs += released.logprobs
-        self.bytes += sys.getsizeof(released.text) + sum(map(_size, released.logprobs))
-
-    def take(self) -> TextPiece | ReasoningPiece:
-        """Return all of the text, and as many log-probabilities as a piece may have."""
-        text, logprobs = "".join(self.texts), tuple(self.logprobs[:MAX_PIECE_LOGPROBS])
-        self.texts.clear()
-        del self.logprobs[:MAX_PIECE_LOGPROBS]
-        self.bytes = sum(map(_size, self.logprobs))
-        return ReasoningPiece(text) if self.is_reasoning else TextPiece(text, logprobs)
-
-
 class ReplyBuffer:
     """Keeps the order; text and reasoning merge with their neighbours while the reader is late. `bytes`: approximate memory."""
 
     def __init__(self) -> None:
-        self._pieces: deque[_BufferedRun | ToolCall] = deque()
+        self._pieces: deque[Piece] = deque()
         self.bytes = 0
 
-    def add_text(self, released: ReleasedText) -> None:
-        """Add text."""
-        self._put(released, is_reasoning=False)
-
-    def add_reasoning(self, released: ReleasedText) -> None:
-        """Add reasoning."""
-        self._put(released, is_reasoning=True)
-
-    def call(self, call: ToolCall) -> None:
-        """Add a call."""
-        self._pieces.append(call)
-        self.bytes += _call_size(call)
+    def put(self, piece: Piece) -> None:
+        """Add a piece."""
+        self._pieces.append(piece)
+        self.bytes += _size(piece)
 
     def take(self) -> Piece | None:
         """Return the oldest piece, or None. Many log-probabilities of a text follow in later pieces, perhaps without text."""
@@ -289,14 +257,22 @@ class ReplyBuffer:
             return None
         first = self._pieces[0]
         if isinstance(first, ToolCall):
-            self._pieces.popleft()
-            self.bytes -= _call_size(first)
-            return first
-        self.bytes -= first.bytes
-        piece = first.take()
-        self.bytes += first.bytes
-        if not first.logprobs:
-            self._pieces.popleft()
+            return self._pop()
+        run: list[Any] = []
+        while self._pieces and type(self._pieces[0]) is type(first):
+            run.append(self._pop())
+        text = "".join(piece.text for piece in run)
+        if isinstance(first, ReasoningPiece):
+            return ReasoningPiece(text)
+        logprobs = tuple(one for piece in run for one in piece.logprobs)
+        if rest := logprobs[MAX_PIECE_LOGPROBS:]:
+            self._pieces.appendleft(later := TextPiece("", rest))
+            self.bytes += _size(later)
+        return TextPiece(text, logprobs[:MAX_PIECE_LOGPROBS])
+
+    def _pop(self) -> Piece:
+        piece = self._pieces.popleft()
+        self.bytes -= _size(piece)
         return piece
 
     def clear(self) -> None:
@@ -304,22 +280,15 @@ class ReplyBuffer:
         self._pieces.clear()
         self.bytes = 0
 
-    def _put(self, released: ReleasedText, *, is_reasoning: bool) -> None:
-        last = self._pieces[-1] if self._pieces else None
-        if not isinstance(last, _BufferedRun) or last.is_reasoning is not is_reasoning:
-            last = _BufferedRun(is_reasoning=is_reasoning)
-            self._pieces.append(last)
-        self.bytes -= last.bytes
-        last.put(released)
-        self.bytes += last.bytes
 
-
-def _size(token: ChosenToken) -> int:
-    return _LIKELY_BYTES * (1 + len(token.top))
-
-
-def _call_size(call: ToolCall) -> int:
-    return _CALL_BYTES + sum(map(sys.getsizeof, (call.call_id, call.name, call.arguments)))
+def _size(piece: Piece) -> int:
+    match piece:
+        case TextPiece(text, logprobs):
+            return sys.getsizeof(text) + sum(_LIKELY_BYTES * (1 + len(token.top)) for token in logprobs)
+        case ReasoningPiece(text):
+            return sys.getsizeof(text)
+        case ToolCall(call_id, name, arguments):
+            return _CALL_BYTES + sum(map(sys.getsizeof, (call_id, name, arguments)))
 
 
 MAX_REPLIES = 4
@@ -579,17 +548,20 @@ class EphemeralTurns:
         system = SystemPrompt(named, "" if ask.spec.raw else self._policy.system_prompt)
         if system.is_shared:
             messages = (Message("system", system.operators), *messages)
-        model, spec, tokens = await self._model_for(messages, ask, requested, client_key(owner, ask.group))
+        model, spec, tokens = await self._model_for(
+            messages, ask, requested, client_key(str(owner), ask.group)
+        )
         request = engine_request(
             "",
             messages,
             ask.params,
             spec=spec,
-            owner=owner,
+            owner=str(owner),
             group=ask.group,
             conversation_id=_affinity_key(ask.affinity, messages),
             system=system,
-            answering=self._choice.answering(requested, model),
+            model=model,
+            fallbacks=self._choice.fallbacks(requested, model),
             user=ask.user,
         )
         ignored = ("tools",) if spec.shown_tools != ask.spec.shown_tools else ()

@@ -31,7 +31,7 @@ from sessions.events import (
 )
 from sessions.generation import Generation, Generator, Outcome, SourceReplies, TokenLatency
 from sessions.observer import Observer
-from sessions.records import Client, MessageRecord, Owner, TurnRecord, digest, status_of
+from sessions.records import Client, MessageRecord, Owner, TurnRecord, digest, reply_message
 from sessions.store.codec import now_ms
 from sessions.store.history import Ending, Follow
 from sessions.store.journal import PATIENCE_S, TurnJournal
@@ -87,18 +87,13 @@ def report_end(observer: Observer, done: Done, client: Client) -> None:
 def reply_of(live: Turn, done: Done) -> MessageRecord:
     """Return the reply as it is stored."""
     base = live.tool_round.base
-    return MessageRecord(
-        message_id=live.record.reply_id,
-        parent_id=live.record.message_id,
-        turn_id=live.record.turn_id,
-        role="assistant",
+    return reply_message(
+        live.record,
+        done,
         content=live.turn.text,
-        status=status_of(done.reason),
-        created_at=now_ms() if base is None else base.created_at,
-        usage=done.usage,
-        model=done.model,
         reasoning=live.turn.reasoning,
         calls=live.tool_round.calls.records,
+        created_at=now_ms() if base is None else base.created_at,
     )
 
 
@@ -129,19 +124,24 @@ def with_precision(live: Turn, end: Done) -> Done:
 
 def following_of(live: Turn) -> WaitingTurn:
     """Return the turn that waits for the calls of an ended one."""
-    names = TurnMessageIds.new()
-    return WaitingTurn(
+    names, called, generation = TurnMessageIds.new(), live.record, live.tool_round.generation
+    record = TurnRecord(
         turn_id=names.turn_id,
+        client_msg_id=live.send.client_msg_id,
+        digest=called.digest,
+        message_id=called.reply_id,
         reply_id=names.reply_id,
-        follows=live.record.turn_id,
-        message_id=live.record.reply_id,
-        parent_id=live.record.message_id,
+        parent_id=called.message_id,
+        accepted_seq=0,
+        model=called.model,
+        follows=called.turn_id,
+    )
+    return WaitingTurn(
+        record=record,
         round=live.tool_round.round + 1,
-        model=live.record.model,
-        digest=live.record.digest,
         send=msgspec.structs.replace(live.send, content="", ref=None),
-        generation=live.tool_round.generation,
-        then=None if live.tool_round.generation.given is None else GenerationConfig(given=ProvidedReply()),
+        generation=generation,
+        then=None if generation.given is None else GenerationConfig(given=ProvidedReply()),
     )
 
 
@@ -214,7 +214,7 @@ class TurnRunner:
             if live.player is not None:
                 live.player.stop()
             journal.drop()
-            conversation.forget()
+            conversation.note_change()
             conversation.release(live)
         return True
 
@@ -270,7 +270,7 @@ class TurnRunner:
         following = following_of(run.live)
         waiting = Turn.waiting(following, run.live.tool_round.calls, run.live.sender)
         run.conversation.follow(run.live, waiting)
-        return Follow(following.turn_id, following.reply_id, following.encoded())
+        return Follow(following.record.turn_id, following.record.reply_id, following.encoded())
 
     async def _give_up(self, run: Generation) -> None:
         """Handle an end that can't be stored."""
@@ -526,26 +526,14 @@ def close_orphaned(
         error=_DOWN,
         reasoning_chars=len(reasoning),
     )
-    signed = record.signed(done)
     turn = msgspec.structs.replace(
         record,
-        done=signed,
+        done=record.signed(done),
         text_seq=deltas[0].first_seq if deltas else None,
         reasoning_seq=thoughts[0].first_seq if thoughts else None,
     )
-    reply = MessageRecord(
-        message_id=record.reply_id,
-        parent_id=record.message_id,
-        turn_id=record.turn_id,
-        role="assistant",
-        content=text,
-        status=status_of(done.reason),
-        created_at=now_ms() if base is None else base.created_at,
-        usage=done.usage,
-        model=signed.model,
-        reasoning=reasoning,
-        calls=calls,
-    )
+    created_at = now_ms() if base is None else base.created_at
+    reply = reply_message(record, done, content=text, reasoning=reasoning, calls=calls, created_at=created_at)
     return Ending(reply=reply, turn=turn, stays=record.leaves_reply_unchanged(done, calls))
 
 

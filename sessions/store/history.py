@@ -595,8 +595,7 @@ class Notes:
         args: list[str | bytes | int] = [name, size, NOTES_BYTES, self._ttl_ms]
         gone: Any = await run_script(self._client, COUNT_NOTE, [_rows(owner)], args)
         for turn, _, conversation in (one.decode().partition(" ") for one in gone):
-            with store_errors():
-                await self._client.hdel(Keys.of(owner, conversation).conversation, _field(turn))
+            await self.forget(owner, conversation, turn)
         return True
 
     async def description(self, keys: Keys) -> bytes | None:
@@ -604,7 +603,7 @@ class Notes:
         return (await hash_fields(self._client, keys.conversation, "description"))[0]
 
     async def describe(
-        self, owner: Owner, conversation_id: str, text: bytes, *, new: bool, group: str
+        self, owner: Owner, conversation_id: str, text: bytes, *, new: bool = False, group: str = ""
     ) -> bool:
         """Describe a conversation, created without messages if `new`. False if a new one exists already, or an old one does not.
 
@@ -622,10 +621,10 @@ class Notes:
         self._ledger.recharge(str(owner), weighed)
         return True
 
-    async def forget(self, keys: Keys, turn_id: str) -> None:
+    async def forget(self, owner: Owner, conversation_id: str, turn_id: str) -> None:
         """Delete the note of a turn."""
         with store_errors():
-            await self._client.hdel(keys.conversation, _field(turn_id))
+            await self._client.hdel(Keys.of(owner, conversation_id).conversation, _field(turn_id))
 
     async def forget_all(self, owner: Owner) -> None:
         """Delete an owner's list of notes: their conversations are gone."""

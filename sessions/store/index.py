@@ -71,37 +71,17 @@ class Index:
         self._client = client
         self._ttl_ms = int(ttl_s * 1000)
 
-    async def touch(self, owner: Owner, conversation_id: str) -> None:
-        """Put a conversation at the head of the list, by the store's clock."""
-        await self._put(owner, conversation_id, "")
-
     def queue_touch(
         self, pipe: Pipeline, *, owner: Owner, conversation_id: str, admission: Admission | None = None
     ) -> None:
-        """Queue a `touch`. `admission`: of new bytes; without room for them nothing changes, and the answer says so."""
+        """Queue a command that puts a conversation at the head of the list, by the store's clock.
+
+        It also removes rows beyond the limit, and expired ones: the owner may never read the list. `admission`: of new bytes;
+        without room for them nothing changes, and the answer says so.
+        """
         ledgers, args = ((), ()) if admission is None else (admission.ledgers, admission.args)
-        queue_script(
-            pipe, TOUCH, [list_name(owner), *ledgers], [*self._touch_args(conversation_id, ""), *args]
-        )
-
-    async def add(self, owner: Owner, conversation_id: str, at_ms: int) -> None:
-        """Put a conversation into its place in the list, unless it has moved on since."""
-        await self._put(owner, conversation_id, at_ms)
-
-    async def _put(self, owner: Owner, conversation_id: str, at_ms: int | str) -> None:
-        """List a conversation. This also removes rows beyond the limit, and expired ones: the owner may never read the list."""
-        await run_script(self._client, TOUCH, [list_name(owner)], self._touch_args(conversation_id, at_ms))
-
-    def _touch_args(self, conversation_id: str, at_ms: int | str) -> list[str | bytes | int]:
-        return [conversation_id, self._ttl_ms, SLACK_MS, MAX_LISTED, at_ms]
-
-    async def newest(self, owner: Owner, *, first: int, limit: int) -> list[tuple[str, int]]:
-        """Return ids with their times (Unix milliseconds), newest first, expired ones included."""
-        with store_errors():
-            rows: Any = await self._client.zrevrange(
-                list_name(owner), first, first + limit - 1, withscores=True
-            )
-        return [(conversation_id.decode(), int(at_ms)) for conversation_id, at_ms in rows]
+        listed = (conversation_id, self._ttl_ms, SLACK_MS, MAX_LISTED)
+        queue_script(pipe, TOUCH, [list_name(owner), *ledgers], [*listed, *args])
 
     async def forget(self, owner: Owner, conversation_id: str) -> None:
         """Remove a conversation from the list."""

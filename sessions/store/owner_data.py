@@ -349,15 +349,9 @@ class Sharing:
 
 
 def _shown(message: MessageRecord, share: _Share) -> SharedMessage:
-    is_leaf = message.message_id == share.leaf
-    return SharedMessage(
-        message_id=message.message_id,
-        role=message.role,
-        content=message.content[: share.chars] if is_leaf else message.content,
-        status=message.status,
-        created_at=message.created_at,
-        model=message.model,
-    )
+    if message.message_id == share.leaf:
+        message = msgspec.structs.replace(message, content=message.content[: share.chars])
+    return msgspec.convert(message, SharedMessage, from_attributes=True)
 
 
 def _key(share_id: str) -> str:

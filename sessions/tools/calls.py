@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import math
 import secrets
-from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from threading import Lock
@@ -19,6 +18,7 @@ import msgspec
 import structlog
 from msgspec import Meta
 
+from sessions.limits.slots import FairSlots, Slot
 from sessions.tools.tool_registry import (
     REASON_BYTES,
     RESULT_BYTES,
@@ -54,16 +54,13 @@ _log = structlog.get_logger("midstream.tools")
 
 
 class Calls:
-    """The calls of one source. `result_bytes`: the most bytes of a result; a longer one is cut."""
+    """The calls of one source, in its slots, fairly between owners. `result_bytes`: the most bytes of a result; a longer one is cut."""
 
-    def __init__(self, slots: Slots, *, result_bytes: int = RESULT_BYTES) -> None:
+    def __init__(self, slots: FairSlots, *, result_bytes: int = RESULT_BYTES) -> None:
         self._slots = slots
         self._result_bytes = result_bytes
         self._tasks: set[asyncio.Task[str]] = set()
-
-    def __len__(self) -> int:
-        """The number of calls that have not ended, including those that nobody waits for."""
-        return len(self._tasks)
+        self._waiting = 0
 
     async def run(self, tool: str, work: Work, context: CallContext, *, limit_s: float) -> str:
         """Do the work and return its result. `limit_s`: seconds, including the wait for a place.
@@ -75,7 +72,7 @@ class Calls:
         begun: list[asyncio.Task[str]] = []
         try:
             async with time_limit.lasting():
-                call = LiveCall(context, slot=await self._slots.take(context.owner), time_limit=time_limit)
+                call = LiveCall(context, slot=await self._slot(context.owner), time_limit=time_limit)
                 begun.append(self._begin(tool, work, call))
                 try:
                     await asyncio.wait(begun)
@@ -92,6 +89,18 @@ class Calls:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=GOODBYE_S)
+
+    async def _slot(self, owner: str) -> CallSlot:
+        """Wait for a slot. Raises ToolFailed if too many calls wait already."""
+        if (slot := self._slots.take_nowait(owner)) is None:
+            if self._waiting >= MOST_WAITING:
+                raise ToolFailed("Too many tool calls are waiting. This one was not run.")
+            self._waiting += 1
+            try:
+                slot = await self._slots.take(owner)
+            finally:
+                self._waiting -= 1
+        return CallSlot(self._slots, slot)
 
     def _begin(self, tool: str, work: Work, call: LiveCall) -> asyncio.Task[str]:
         task = asyncio.ensure_future(_worked(tool, work, call))
@@ -143,7 +152,7 @@ def _note(tool: str, task: asyncio.Task[str]) -> None:
 class LiveCall:
     """A call whose tool runs. Once the call is over, its tool reaches nobody."""
 
-    def __init__(self, context: CallContext, *, slot: Slot, time_limit: PausableTimeout) -> None:
+    def __init__(self, context: CallContext, *, slot: CallSlot, time_limit: PausableTimeout) -> None:
         self.slot = slot
         self.over = asyncio.Event()
         self._context = context
@@ -199,81 +208,23 @@ class LiveCall:
 Work = Callable[[LiveCall], Awaitable[str]]
 
 
-class Slots:
-    """`total` places, of which an owner has `each` at most. The first to ask goes first, as far as both limits allow."""
+class CallSlot:
+    """The slot of a call. It is free again when all its holders have released it."""
 
-    def __init__(self, *, total: int, each: int) -> None:
-        self._free = total
-        self._each = each
-        self._held: Counter[str] = Counter()
-        self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
-
-    @property
-    def free(self) -> int:
-        """The number of free places."""
-        return self._free
-
-    def take_nowait(self, owner: str) -> bool:
-        """Take a place if one is free for the owner; return whether one was taken."""
-        if self._free <= 0 or self._held[owner] >= self._each:
-            return False
-        self._free -= 1
-        self._held[owner] += 1
-        return True
-
-    async def take(self, owner: str) -> Slot:
-        """Wait for a place and take it. Raises ToolFailed if too many calls wait already."""
-        if not self.take_nowait(owner):
-            await self._wait(owner)
-        return Slot(self, owner)
-
-    def release_for(self, owner: str) -> None:
-        """Free a place, and give it to the first waiter that may have it."""
-        self._free += 1
-        self._held[owner] -= 1
-        if not self._held[owner]:
-            del self._held[owner]
-        self._fill()
-
-    async def _wait(self, owner: str) -> None:
-        if len(self._waiting) >= MOST_WAITING:
-            raise ToolFailed("Too many tool calls are waiting. This one was not run.")
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((owner, turn))
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self.release_for(owner)  # it was granted at the same moment
-            else:
-                self._waiting.remove((owner, turn))
-            raise
-
-    def _fill(self) -> None:
-        for waiter in list(self._waiting):
-            owner, turn = waiter
-            if not turn.done() and self.take_nowait(owner):
-                self._waiting.remove(waiter)
-                turn.set_result(None)
-
-
-class Slot:
-    """One taken place. It is free again when all its holders have released it."""
-
-    def __init__(self, slots: Slots, owner: str) -> None:
+    def __init__(self, slots: FairSlots, slot: Slot) -> None:
         self._slots = slots
-        self._owner = owner
+        self._slot = slot
         self._holders = 1
 
     def hold(self) -> None:
-        """Keep the place for one more holder, such as a thread that outlives its call."""
+        """Keep the slot for one more holder, such as a thread that outlives its call."""
         self._holders += 1
 
     def release(self) -> None:
-        """Release one hold. Call it as often as the place is held."""
+        """Release one hold. Call it as often as the slot is held."""
         self._holders -= 1
         if self._holders == 0:
-            self._slots.release_for(self._owner)
+            self._slots.release(self._slot)
 
 
 class PausableTimeout:

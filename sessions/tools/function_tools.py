@@ -16,7 +16,8 @@ from typing import Any, Literal, TypeVar, overload
 
 import msgspec
 
-from sessions.tools.calls import Calls, LiveCall, Slots
+from sessions.limits.slots import FairSlots
+from sessions.tools.calls import Calls, LiveCall
 from sessions.tools.tool_registry import (
     NAME,
     RESULT_BYTES,
@@ -96,15 +97,15 @@ class FunctionTools:
         *,
         limit_s: float = LIMIT_S,
         result_bytes: int = RESULT_BYTES,
-        threads: Slots | None = None,
+        threads: FairSlots | None = None,
     ) -> None:
         self._tools = {one.tool.name: one for one in tools}
         self._offered = tuple(self._tools[name].tool for name in sorted(self._tools))
         self._limit_s = limit_s
         self._in_threads = Calls(
-            threads or Slots(total=THREADS, each=OWNERS_THREADS), result_bytes=result_bytes
+            threads or FairSlots(THREADS, each=OWNERS_THREADS), result_bytes=result_bytes
         )
-        self._on_loop = Calls(Slots(total=WAITING, each=OWNERS_WAITING), result_bytes=result_bytes)
+        self._on_loop = Calls(FairSlots(WAITING, each=OWNERS_WAITING), result_bytes=result_bytes)
 
     def offered(self) -> tuple[ServerTool, ...]:
         """Return the tools, sorted by name."""

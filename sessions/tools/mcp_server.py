@@ -26,7 +26,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from sessions.limits.bounds import Rate
 from sessions.limits.rates import TokenBucket
-from sessions.tools.calls import Calls, LiveCall, Slots
+from sessions.limits.slots import FairSlots
+from sessions.tools.calls import Calls, LiveCall
 from sessions.tools.mcp_options import Listing, RemoteTool, ServerOptions, listing_of, load_schema_checks
 from sessions.tools.tool_registry import (
     REASON_BYTES,
@@ -114,7 +115,7 @@ class McpServer:
         self._headers = headers
         self._timing = timing or ReconnectTiming()
         self._trust = ssl.create_default_context(cafile=options.ca_file)
-        self._calls = Calls(Slots(total=CALLS, each=OWNERS_CALLS), result_bytes=result_bytes)
+        self._calls = Calls(FairSlots(CALLS, each=OWNERS_CALLS), result_bytes=result_bytes)
         self._session: Session | None = None
         self._listing = Listing()
         self._refresh_due = asyncio.Event()

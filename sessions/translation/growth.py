@@ -41,8 +41,9 @@ class SourceUpdateHandler:
                 return grown
             if (runner := await self._forwarder.runner_of(conversation)) is None:
                 return await self._known(conversation, growth)
-            if (there := await self._forwarder.grow(conversation, runner, growth)) is not None:
-                return there
+            there = await self._forwarder.request(conversation, runner, growth)
+            if there is not None and there.grown is not None:
+                return there.grown
         raise StoreDown(_MOVES)
 
     async def grow_here(self, conversation: Conversation, growth: Growth) -> Grown:

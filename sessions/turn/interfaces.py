@@ -13,7 +13,7 @@ from sessions.events import Delta
 from sessions.records import MessageRecord, SourceState
 
 
-class Growth(msgspec.Struct, frozen=True, kw_only=True):
+class Growth(msgspec.Struct, frozen=True, kw_only=True, tag="grow"):
     """More of a source: `text` follows `off` characters. `turn_id`: the turn that answers the source; None: the running one."""
 
     off: int

@@ -63,29 +63,7 @@ def digest_of(content: str, placement: Placement, images: Sequence[str] = ()) ->
 OnBusy = Literal["reject", "enqueue", "interrupt", "rollback"]
 
 
-class BusyPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What happens to a message that arrives while a turn runs in its conversation, and to that turn."""
-
-    refused: bool = False
-    """The message is refused; otherwise it is accepted."""
-    queued: bool = False
-    """The message is accepted at once, and its turn runs after those accepted before."""
-    ends: Cause | None = None
-    """Turns accepted before are cancelled for this cause before the message is accepted; None: they continue."""
-
-    @property
-    def removes(self) -> bool:
-        """Whether the turns that are cancelled leave the history, with the messages that they answer."""
-        return self.ends is Cause.ROLLBACK
-
-
-BUSY_POLICIES: dict[OnBusy, BusyPolicy] = {
-    "reject": BusyPolicy(refused=True),
-    "enqueue": BusyPolicy(queued=True),
-    "interrupt": BusyPolicy(ends=Cause.INTERRUPT),
-    "rollback": BusyPolicy(ends=Cause.ROLLBACK),
-}
-"""The policy for each `on_busy`. If no turn runs, all have the same effect."""
+_ENDS: dict[OnBusy, Cause] = {"interrupt": Cause.INTERRUPT, "rollback": Cause.ROLLBACK}
 
 OnDisconnect = Literal["cancel", "continue"]
 
@@ -120,9 +98,9 @@ class MessageRequest(msgspec.Struct, frozen=True, kw_only=True):
     source: SourceState | None = msgspec.field(default=None, name="interprets")
 
     @property
-    def busy(self) -> BusyPolicy:
-        """Return what happens if a turn runs in its conversation."""
-        return BUSY_POLICIES[self.on_busy]
+    def ends(self) -> Cause | None:
+        """For what cause turns accepted before are cancelled before the message is accepted; None: they continue."""
+        return _ENDS.get(self.on_busy)
 
     def subject(self, owner: Owner) -> Subject:
         """Return whose limits and ledgers count the message."""

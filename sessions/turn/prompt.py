@@ -28,7 +28,7 @@ from engine.served_models import ServedModel, served_models
 from engine.vision.image import NOT_SEEN, Seen, joined
 from sessions.errors import BadParams, ContextOverflow, EngineDown, Forbidden, ModelNotFound, Overloaded
 from sessions.languages import has_languages
-from sessions.records import MessageRecord, Meta, Owner, SourceState
+from sessions.records import MessageRecord, Meta, SourceState
 from sessions.store.codec import Keys
 from sessions.store.history import History
 from sessions.store.images import Images
@@ -39,13 +39,6 @@ from sessions.turn.turn import Turn
 T = TypeVar("T")
 TranslationTask = SourceState | Translation
 """A translation of a growing source, by any model that can continue a reply; or of a whole text, by one that only translates."""
-
-
-class ModelRoute(msgspec.Struct, frozen=True):
-    """The requested model and its fallbacks, in order."""
-
-    model: str = ""
-    fallbacks: tuple[str, ...] = ()
 
 
 class ModelChoice:
@@ -120,9 +113,9 @@ class ModelChoice:
         found = self._models.find(name)
         return None if found is None else found.engine.facts
 
-    def answering(self, requested: str, chosen: str) -> ModelRoute:
-        """Return the route with the `chosen` model, and the fallbacks of the `requested` one that are left."""
-        return ModelRoute(chosen, self._models.fallbacks_of(requested, chosen))
+    def fallbacks(self, requested: str, chosen: str) -> tuple[str, ...]:
+        """Return the fallbacks of the `requested` model that are left after the `chosen` one."""
+        return self._models.fallbacks_of(requested, chosen)
 
     def serving(self, request: Request) -> list[ServedModel]:
         """Return the fallbacks of the request's model that serve now."""
@@ -310,9 +303,9 @@ MOST_BYTES = 16 * 1024 * 1024
 
 
 class HistoryPromptBuilder:
-    """Reads messages from the history, and counts them with the model's tokenizer. `operators`: the operator's system prompt.
+    """Makes turns' prompts, for the requested model (`live.record.model`) or a fallback. `operators`: the operator's system prompt.
 
-    Where a method takes `requested`, the prompt is for that model or for a fallback.
+    Reads messages from the history, and counts them with the model's tokenizer.
     """
 
     def __init__(self, *, engine: Engine, history: History, images: Images, operators: str) -> None:
@@ -338,52 +331,82 @@ class HistoryPromptBuilder:
     async def prompt(
         self,
         keys: Keys,
+        live: Turn,
         message: MessageRecord,
         generation: GenerationConfig,
         meta: Meta,
-        *,
-        requested: str,
-        client: str,
-    ) -> Prompt:
-        """Return the prompt that ends with a user's message, a reply and its calls' outcomes, or a reply to continue.
+    ) -> Prompt | None:
+        """Choose the model of a turn, and return its prompt; None if it is cancelled and the engine takes too long.
 
-        `client`: the key of fair scheduling. Raises ContextOverflow, BadParams, EngineDown, StoreDown.
+        The prompt ends with `message`: a user's, a reply and its calls' outcomes, or a reply to continue. Raises ContextOverflow,
+        BadParams, EngineDown, StoreDown; Overloaded if the server holds as many images as it can.
         """
+        prompt = await live.engine.in_time(self._prompt(keys, live, message, generation, meta))
+        if prompt is not None:
+            size = sum(len(image.data) for message in prompt.messages for image in message.images)
+            if size and live.admitted is not None:
+                live.admitted.hold(size)
+        live.choose(live.record.model if prompt is None else prompt.model)
+        return prompt
+
+    async def _prompt(
+        self, keys: Keys, live: Turn, message: MessageRecord, generation: GenerationConfig, meta: Meta
+    ) -> Prompt:
         records, is_cut = [message], False
         if message.parent_id is not None:
             last, most = (None, MOST_BYTES) if generation.keeps_all else (meta.context_from, None)
             branch = await self._history.branch(keys, leaf=message.parent_id, last=last, most_bytes=most)
             records = [*branch.messages, message]
             is_cut = most is not None and branch.older is not None
-        prompt = await self._fit(records, generation, meta, requested=requested, client=client, is_cut=is_cut)
+        prompt = await self._fit(keys, live, records, generation, meta, is_cut=is_cut)
         if not any(one.images for one in prompt.messages):
             return prompt
         return msgspec.structs.replace(prompt, messages=await self._images.shown(keys, prompt.messages))
 
     async def check(
         self,
+        keys: Keys,
+        live: Turn,
         records: list[MessageRecord],
         generation: GenerationConfig,
         meta: Meta,
-        *,
-        requested: str,
-        client: str,
     ) -> None:
         """Raise ContextOverflow if `records`, a message and any reply to continue, are too long alone; BadParams, EngineDown."""
-        await self._fit(records, generation, meta, requested=requested, client=client)
+        await live.engine.in_time(self._fit(keys, live, records, generation, meta))
+
+    def request(
+        self, keys: Keys, live: Turn, prompt: Prompt | None, generation: GenerationConfig, meta: Meta
+    ) -> Request:
+        """Return a turn's request; without messages if it has no prompt, since the model is not asked."""
+        record = live.record
+        chosen = record.fallback or record.model
+        return engine_request(
+            record.turn_id,
+            prompt.messages if prompt else (),
+            generation.params,
+            owner=keys.owner,
+            group=live.send.group,
+            conversation_id=live.turn.ids.conversation_id,
+            system=self.system(meta, generation),
+            model=chosen,
+            fallbacks=self.choice.fallbacks(record.model, chosen) if prompt else (),
+            spec=generation.spec,
+            user=generation.user,
+        )
 
     async def _fit(
         self,
+        keys: Keys,
+        live: Turn,
         records: list[MessageRecord],
         generation: GenerationConfig,
         meta: Meta,
         *,
-        requested: str,
-        client: str,
         is_cut: bool = False,
     ) -> Prompt:
         """`is_cut`: the branch before `records` was too long to read."""
         system, params, spec = self.system(meta, generation).text, generation.params, generation.spec
+        client = client_key(keys.owner, live.send.group)
 
         async def fitted(model: ServedModel) -> Prompt:
             with as_refusals():
@@ -407,7 +430,7 @@ class HistoryPromptBuilder:
             return msgspec.structs.replace(prompt, model=model.name)
 
         try:
-            return await self.choice.first_that_can(requested, fitted)
+            return await self.choice.first_that_can(live.record.model, fitted)
         except BadParams as refused:
             if refused.field != "continues":
                 raise
@@ -513,40 +536,17 @@ USER = "\x00user"
 """Separates the owner and the digest of a user's name in the salt. The name may have any characters."""
 
 
-def turn_request(
-    owner: Owner,
-    live: Turn,
-    prompt: Prompt | None,
-    generation: GenerationConfig,
-    system: SystemPrompt,
-    *,
-    answering: ModelRoute,
-) -> Request:
-    """Return a turn's request; without messages if the turn was cancelled before it had a prompt."""
-    return engine_request(
-        live.record.turn_id,
-        prompt.messages if prompt else (),
-        generation.params,
-        owner=owner,
-        group=live.send.group,
-        conversation_id=live.turn.ids.conversation_id,
-        system=system,
-        answering=answering,
-        spec=generation.spec,
-        user=generation.user,
-    )
-
-
 def engine_request(
     turn_id: str,
     messages: tuple[Message, ...],
     params: Params,
     *,
-    owner: Owner,
+    owner: str,
     group: str,
     conversation_id: str,
     system: SystemPrompt,
-    answering: ModelRoute,
+    model: str,
+    fallbacks: tuple[str, ...],
     spec: ReplySpec = PLAIN,
     user: str = "",
 ) -> Request:
@@ -557,7 +557,7 @@ def engine_request(
     client can't guess the operator's instructions with system prompts of its own. `user`: one of an application's many users
     behind one key, none of whom may guess another's prompts.
     """
-    salt = f"{owner}{USER}{sha256(user.encode()).hexdigest()}" if user else str(owner)
+    salt = f"{owner}{USER}{sha256(user.encode()).hexdigest()}" if user else owner
     return Request(
         turn_id,
         messages,
@@ -566,22 +566,15 @@ def engine_request(
         shares_system=system.is_shared,
         client=client_key(owner, group),
         conversation=conversation_id,
-        model=answering.model,
-        fallbacks=answering.fallbacks,
+        model=model,
+        fallbacks=fallbacks,
         spec=spec,
     )
 
 
-def client_key(owner: Owner, group: str) -> str:
+def client_key(owner: str, group: str) -> str:
     """Return the name by which the engine is fair to an owner, and to the owner's group."""
-    return f"{group}{GROUP_SEPARATOR}{owner}" if group else str(owner)
-
-
-def reserve_images(live: Turn, prompt: Prompt) -> None:
-    """Count a prompt's images. Raises Overloaded if the server holds as many images as it can."""
-    size = sum(len(image.data) for message in prompt.messages for image in message.images)
-    if size and live.admitted is not None:
-        live.admitted.hold(size)
+    return f"{group}{GROUP_SEPARATOR}{owner}" if group else owner
 
 
 class SystemPrompt(msgspec.Struct, frozen=True):

@@ -83,13 +83,10 @@ class ToolCalls:
         self._records[record.call_id] = record
         self.records = tuple(self._records.values())
 
-    def keep(self, chars: int) -> list[str]:
-        """Drop the calls after an offset in the text, and return their ids."""
-        gone = [record.call_id for record in self.records if record.off > chars]
-        for call_id in gone:
-            del self._records[call_id]
+    def keep(self, chars: int) -> None:
+        """Drop the calls after an offset in the text."""
+        self._records = {record.call_id: record for record in self.records if record.off <= chars}
         self.records = tuple(self._records.values())
-        return gone
 
     def answered(self, answer: CallAnswer, *, runner: str) -> CallRecord:
         """Return a call after an answer; a repeated answer leaves it as it is.

@@ -32,8 +32,6 @@ class EngineWait:
     `paced`: text is held back, for the reader's pace.
     """
 
-    __slots__ = ("_limit", "_until", "paced", "stopping", "stream")
-
     def __init__(self) -> None:
         self.stream: Streamer | None = None
         self.stopping = asyncio.Event()
@@ -78,8 +76,6 @@ async def first_of(*events: asyncio.Event, within_s: float | None = None) -> boo
 
 class SentOffsets:
     """The furthest offsets of a turn's text and reasoning that were handed to any transport. Connections report them."""
-
-    __slots__ = ("reasoning", "text")
 
     def __init__(self) -> None:
         self.text = 0
@@ -130,45 +126,23 @@ class NullSubscriber:
 class WaitingTurn(msgspec.Struct, frozen=True, kw_only=True):
     """A turn that waits for the calls of a reply, as stored for the replica that continues it.
 
-    `follows`: the turn that called; `message_id`: that turn's reply, and `parent_id` the parent of that reply. `round`: how many
-    earlier turns of the exchange called; `model`: the requested one. `then`: how to generate this turn's reply, if a result
-    specified it.
+    `round`: how many earlier turns of the exchange called. `then`: how to generate this turn's reply, if a result specified it.
     """
 
-    turn_id: str
-    reply_id: str
-    follows: str
-    message_id: str
-    parent_id: str
+    record: TurnRecord
     round: int
-    model: str
-    digest: str
     send: MessageRequest
     generation: GenerationConfig
     then: GenerationConfig | None = None
 
     def encoded(self) -> bytes:
         """Return the stored form: the id of the reply that called comes first, for scripts."""
-        return self.message_id.encode() + b"\n" + msgspec.json.encode(self)
+        return self.record.message_id.encode() + b"\n" + msgspec.json.encode(self)
 
     @classmethod
     def decoded(cls, kept: bytes) -> WaitingTurn:
         """Read the stored form."""
         return msgspec.json.decode(kept[kept.index(b"\n") + 1 :], type=WaitingTurn)
-
-    def record(self) -> TurnRecord:
-        """Return the record of the turn, which is not accepted yet."""
-        return TurnRecord(
-            turn_id=self.turn_id,
-            client_msg_id=self.send.client_msg_id,
-            digest=self.digest,
-            message_id=self.message_id,
-            reply_id=self.reply_id,
-            parent_id=self.parent_id,
-            accepted_seq=0,
-            model=self.model,
-            follows=self.follows,
-        )
 
 
 class ToolRound:
@@ -179,20 +153,6 @@ class ToolRound:
     specified it; `following`: the turn that waits for its calls, once it has ended. `idle`: set while none of its server tools
     runs here. `is_lost`: another replica continues it. `base`: the reply that it continues, as it was before.
     """
-
-    __slots__ = (
-        "_running_tools",
-        "awaited",
-        "base",
-        "calls",
-        "following",
-        "generation",
-        "idle",
-        "is_lost",
-        "news",
-        "round",
-        "then",
-    )
 
     def __init__(
         self, generation: GenerationConfig, *, awaited: ToolCalls | None = None, rounds: int = 0
@@ -240,37 +200,6 @@ class ToolRound:
 class Turn:
     """A turn as it runs here: its state, how it arrived, what others wait for, and how far its events were delivered."""
 
-    __slots__ = (
-        "accepted",
-        "admitted",
-        "end",
-        "ended",
-        "engine",
-        "failure",
-        "fallback",
-        "followers",
-        "forwarded",
-        "grace",
-        "journal",
-        "player",
-        "published_off",
-        "published_reasoning_off",
-        "ready",
-        "record",
-        "released",
-        "revoked",
-        "send",
-        "sender",
-        "sent",
-        "settled",
-        "source",
-        "status",
-        "tool_round",
-        "turn",
-        "unsaved",
-        "was_attached",
-    )
-
     def __init__(
         self,
         turn: TurnState,
@@ -315,28 +244,19 @@ class Turn:
     @classmethod
     def waiting(cls, following: WaitingTurn, calls: ToolCalls, sender: Subscriber) -> Turn:
         """Make a turn that waits for `calls`; it has its place in the conversation already."""
-        ids = TurnIds(
-            conversation_id=following.send.conversation_id,
-            turn_id=following.turn_id,
-            reply_id=following.reply_id,
-        )
+        record, send = following.record, following.send
+        ids = TurnIds(conversation_id=send.conversation_id, turn_id=record.turn_id, reply_id=record.reply_id)
         tool_round = ToolRound(following.generation, awaited=calls, rounds=following.round)
         tool_round.then = following.then
-        live = cls(TurnState(ids), following.record(), following.send, sender, tool_round=tool_round)
+        live = cls(TurnState(ids), record, send, sender, tool_round=tool_round)
         live.accepted.set_result(True)
         return live
 
     def following(self) -> WaitingTurn:
         """Return this waiting turn as it is stored."""
         return WaitingTurn(
-            turn_id=self.record.turn_id,
-            reply_id=self.record.reply_id,
-            follows=self.record.follows,
-            message_id=self.record.message_id,
-            parent_id=self.record.parent_id or "",
+            record=self.record,
             round=self.tool_round.round,
-            model=self.record.model,
-            digest=self.record.digest,
             send=self.send,
             generation=self.tool_round.generation,
             then=self.tool_round.then,

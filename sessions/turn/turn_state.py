@@ -109,19 +109,6 @@ class EngineCount(msgspec.Struct, frozen=True, kw_only=True):
 class TurnState:
     """One user message and its reply. Times are seconds of any monotonic clock."""
 
-    __slots__ = (
-        "_acked_tokens",
-        "_first_at",
-        "_started_at",
-        "accepted_at",
-        "count",
-        "cut",
-        "ids",
-        "is_over",
-        "pieces",
-        "state",
-    )
-
     def __init__(self, ids: TurnIds) -> None:
         self.ids = ids
         self.state = TurnPhase.CLAIMED
@@ -334,18 +321,6 @@ class PieceMark(NamedTuple):
 
 class ReplyPieces:
     """A reply's pieces in the order of their seqs."""
-
-    __slots__ = (
-        "_conversation_id",
-        "_marks",
-        "_text",
-        "_thought_at",
-        "_thoughts",
-        "_turn_id",
-        "calls",
-        "reasoning_s",
-        "reasoning_tokens",
-    )
 
     def __init__(self, *, conversation_id: str, turn_id: str, text: str = "", reasoning: str = "") -> None:
         """Begin a reply, or continue one that has text and reasoning already."""

@@ -81,7 +81,7 @@ async def test_a_thread_that_is_deleted_ends_its_run_in_an_error(tmp_path: Path)
     ):
         lines = answer.aiter_lines()
         await anext(lines)
-        (conversation,) = running.service._sessions.parts.directory.with_turns()
+        (conversation,) = running.service._sessions.directory.with_turns()
         conversation.publish(Deleted(conversation_id="t"))
         *_, last = [line async for line in lines if line.startswith("data: ")]
     error = json.loads(last.removeprefix("data: "))

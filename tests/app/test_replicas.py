@@ -113,7 +113,7 @@ async def test_a_cancel_of_messages_here_and_elsewhere_has_one_answer(
     async with first_replica.socket(ANN) as here, second_replica.socket(ANN) as there:
         await begin(here, first_replica)
         with monkeypatch.context() as patched:
-            patched.setattr(Forwarder, "_request", ask)
+            patched.setattr(Forwarder, "request", ask)
             await there.send(type="send", client_msg_id="two", content="And now?", on_busy="enqueue")
             await requested.wait()
         monkeypatch.setattr(Forwarder, "runner_of", store_down)
@@ -142,7 +142,7 @@ async def test_a_send_waits_for_a_cancel_that_looks_for_its_turn(
     first_replica: InProcessService, second_replica: InProcessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cancel with the turn's id alone first has to find out where the turn runs."""
-    ownership, found = second_replica.service._sessions.parts.storage.ownership, asyncio.Event()
+    ownership, found = second_replica.service._sessions.storage.ownership, asyncio.Event()
     find = ownership.find
 
     async def slowly(turn_id: str) -> RunningTurn | None:

@@ -43,7 +43,7 @@ async def test_nothing_is_left_of_a_response_that_was_deleted(
 
 async def stored_bytes(running: InProcessService) -> bytes:
     """All that the store has of conversations called `mine`, without their journals and prompts."""
-    client = running.service._sessions.parts.storage.history._client
+    client = running.service._sessions.storage.history._client
     found = b""
     async for key in client.scan_iter("ms:{*/mine}"):
         fields = await client.hgetall(key)
@@ -79,7 +79,7 @@ async def test_what_outputs_bring_with_them_is_filtered_and_bounded(tmp_path: Pa
 
 async def conversations(running: InProcessService) -> list[bytes]:
     """The names of all keys in the store."""
-    client = running.service._sessions.parts.storage.history._client
+    client = running.service._sessions.storage.history._client
     return [name async for name in client.scan_iter("ms:{*/response-*}")]
 
 

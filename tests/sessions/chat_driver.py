@@ -79,7 +79,7 @@ class Chat:
     @property
     def live_conversation(self) -> Conversation:
         """The live part of the room."""
-        live_conversation = self.sessions.parts.directory.get(self.owner, CONVERSATION_ID)
+        live_conversation = self.sessions.directory.get(self.owner, CONVERSATION_ID)
         assert live_conversation is not None
         return live_conversation
 
@@ -182,7 +182,7 @@ class Chat:
         """Waits until a turn that has ended is stored, and its place is free."""
 
         def is_free() -> bool:
-            conversation = self.sessions.parts.directory.get(self.owner, done.conversation_id)
+            conversation = self.sessions.directory.get(self.owner, done.conversation_id)
             return conversation is None or conversation.turn(done.turn_id) is None
 
         await eventually(is_free)
@@ -267,7 +267,7 @@ class Chat:
     async def resume(self, reader: Recorder, seq: int, *, epoch: str | None = None) -> None:
         """A reader that came so far comes back to the room; without an `epoch`: to the one that it has."""
         if epoch is None:
-            meta = await self.sessions.parts.storage.history.load(self.keys)
+            meta = await self.sessions.storage.history.load(self.keys)
             epoch = meta.epoch if meta else ""
         await self.sessions.resume(
             self.owner, reader, CONVERSATION_ID, ReaderPosition(epoch, seq), ref="back"
@@ -303,11 +303,11 @@ class Chat:
 
     async def lose_lease(self) -> None:
         """As after the time in which this replica could not renew its lease: to all others it is dead."""
-        await self.sessions.parts.client.delete(f"ms:replica:{self.sessions.parts.storage.ownership.replica}")
+        await self.sessions.client.delete(f"ms:replica:{self.sessions.storage.ownership.replica}")
 
     async def reap(self) -> int:
         """Closes dead replicas' turns; how many."""
-        return await self.sessions.parts.reaper.reap()
+        return await self.sessions.reaper.reap()
 
     async def wait_idle(self) -> None:
         """Waits until no turn is left."""

@@ -126,7 +126,7 @@ async def test_so_does_a_message_once_its_replica_is_dead(
     chat: Chat, other: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with orphaned_turn(chat, store):
-        monkeypatch.setattr(chat.sessions.parts.rpc, "_open", lambda *message: None)
+        monkeypatch.setattr(chat.sessions.rpc, "_open", lambda *message: None)
         await chat.lose_lease()
         await next_turn_runs(other)
         assert await ends_of(other) == ANSWERED

@@ -45,7 +45,7 @@ async def test_an_engine_that_refuses_a_prompt_after_all_ends_the_turn_with_its_
 
 async def test_every_key_of_a_conversation_expires(chat: Chat, store: Redis) -> None:
     await chat.exchange("Hello?")
-    await chat.sessions.parts.storage.ledger.settle()
+    await chat.sessions.storage.ledger.settle()
     assert await running_turns_in_store(store) == 0
     keys = [key async for key in store.scan_iter() if key != b"ms:runners"]
     assert len(keys) == 6
@@ -56,7 +56,7 @@ async def test_every_key_of_a_conversation_expires(chat: Chat, store: Redis) -> 
 async def test_a_defect_is_told_to_its_sender_alone(chat: Chat) -> None:
     """What no one foresaw ends one request with a number that the log has."""
     await chat.exchange("Hello?")
-    await chat.sessions.parts.client.hset(chat.keys.conversation, "seq", "seven")
+    await chat.sessions.client.hset(chat.keys.conversation, "seq", "seven")
     refusal = await chat.begin_send("Hello again?")
     assert (refusal and refusal.code) == "internal"
     await chat.exchange("Hello elsewhere?", conversation_id="other")

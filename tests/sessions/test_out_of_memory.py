@@ -55,7 +55,7 @@ async def test_a_reader_comes_back_and_is_told_what_happens(chat: Chat, store: R
 
 async def test_leases_are_prolonged(chat: Chat, store: Redis) -> None:
     """Else all replicas would count as dead, and their turns be closed, once there is memory again."""
-    lease = f"ms:replica:{chat.sessions.parts.storage.ownership.replica}"
+    lease = f"ms:replica:{chat.sessions.storage.ownership.replica}"
     async with without_memory(store):
         await store.pexpire(lease, 5_000)
         while await store.pttl(lease) <= 5_000:

@@ -21,7 +21,7 @@ async def test_an_exchange_taken_back_before_its_end_came_here_is_told_in_order(
     """The other replica wrote its end; its news of that are still on their way."""
     await chat.exchange("Hello?", "Hello.")
     await other.history()
-    monkeypatch.setattr(other.sessions.parts.relay, "_take", lambda message: None)
+    monkeypatch.setattr(other.sessions.relay, "_take", lambda message: None)
     done = await chat.exchange("And now?", "Now.")
     await other.take_back(done.turn_id)
     assert [type(event) for event in other.reader.events][-2:] == [Done, Removed]
@@ -81,20 +81,12 @@ async def test_a_message_of_another_version_ends_nothing(chat: Chat, other: Chat
     await chat.exchange("Hello?", "Hello.")
     await other.history()
     key = chat.keys.conversation
-    channel = f"ms:to:{other.sessions.parts.storage.ownership.replica}"
+    channel = f"ms:to:{other.sessions.storage.ownership.replica}"
     for odd in (f'event {len(key)} {key}{{"type":"new"}}', "event", "event x y", "else 1 2"):
         await store.publish(channel, odd)
     await chat.exchange("And now?", "Now.")
     await other.reader.next(Done)
     assert continuous(other.reader.events)
-
-
-async def test_a_duplicate_is_told_the_epoch_though_facts_are_being_read_again(chat: Chat) -> None:
-    accepted = await chat.running("Hello?", "This", client_msg_id="one")
-    chat.live_conversation.forget()
-    again = await chat.send("Hello?", client_msg_id="one")
-    assert (again.duplicate, again.epoch) == (True, accepted.epoch)
-    chat.cancel()
 
 
 async def test_a_message_behind_a_deletion_on_another_replica_begins_anew_and_is_told_so_first(
@@ -104,8 +96,8 @@ async def test_a_message_behind_a_deletion_on_another_replica_begins_anew_and_is
     await chat.exchange("Hello?", "Hello.")
     await other.history()
     late: list[bytes] = []
-    take = other.sessions.parts.relay._take
-    monkeypatch.setattr(other.sessions.parts.relay, "_take", late.append)
+    take = other.sessions.relay._take
+    monkeypatch.setattr(other.sessions.relay, "_take", late.append)
     await chat.sessions.delete(chat.owner, CONVERSATION_ID, ref="gone", subscriber=chat.reader)
     await other.running("Anew?", "This", client_msg_id="two")
     for message in late:
@@ -121,7 +113,7 @@ async def test_a_turn_that_began_elsewhere_in_the_moment_of_a_deletion_has_its_e
     chat: Chat, other: Chat, reader: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await chat.exchange("Hello?", "Hello.")
-    runner_of = chat.sessions.parts.forwarder.runner_of
+    runner_of = chat.sessions.forwarder.runner_of
 
     async def too_early(live_conversation: Conversation) -> str | None:
         runner = await runner_of(live_conversation)
@@ -129,7 +121,7 @@ async def test_a_turn_that_began_elsewhere_in_the_moment_of_a_deletion_has_its_e
             await other.running("And now?", "This", client_msg_id="two")
         return runner
 
-    monkeypatch.setattr(chat.sessions.parts.forwarder, "runner_of", too_early)
+    monkeypatch.setattr(chat.sessions.forwarder, "runner_of", too_early)
     await chat.sessions.delete(chat.owner, CONVERSATION_ID, ref="gone", subscriber=reader)
     await other.reader.next(Deleted)
     assert [type(event) for event in other.reader.events[-2:]] == [Done, Deleted]
@@ -142,13 +134,13 @@ async def test_a_message_that_comes_while_the_next_turn_is_being_begun_waits_beh
     """It is accepted as soon as that runs, not when that has ended."""
     await chat.running("One?", "This")
     await chat.enqueue("Two?")
-    start, came = chat.sessions.parts.storage.history.start, asyncio.Event()
+    start, came = chat.sessions.storage.history.start, asyncio.Event()
 
     async def slowly(*args: Any, **options: Any) -> bool:
         await came.wait()
         return await start(*args, **options)
 
-    monkeypatch.setattr(chat.sessions.parts.storage.history, "start", slowly)
+    monkeypatch.setattr(chat.sessions.storage.history, "start", slowly)
     chat.engine.step(20)
     await reader.next(Done)
     chat.begin_send("Three?", on_busy="enqueue")

@@ -158,7 +158,7 @@ async def test_messages_lost_at_the_very_end_are_not_missed(
     chat: Chat, followed: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No event comes that would show the hole: the channel's coming back does."""
-    replica = followed.sessions.parts.storage.ownership.replica
+    replica = followed.sessions.storage.ownership.replica
     await chat.running("Hello?", "This")
     await followed.reader.next(Delta)
     await store.hset(chat.keys.conversation, "watchers", "nobody")
@@ -177,7 +177,7 @@ async def test_a_hole_that_nothing_fills_is_a_gap(chat: Chat, followed: Chat, st
     await store.hset(chat.keys.conversation, "watchers", "nobody")
     await chat.step()
     await store.xtrim(chat.keys.journal, maxlen=0, approximate=False)
-    await store.hset(chat.keys.conversation, "watchers", followed.sessions.parts.storage.ownership.replica)
+    await store.hset(chat.keys.conversation, "watchers", followed.sessions.storage.ownership.replica)
     await chat.step()
     snapshot = await followed.reader.next(Snapshot)
     assert followed.reader.of(Gap)[0].min_seq == chat.reader.of(Delta)[-1].seq

@@ -92,18 +92,18 @@ def admit_all(admission: Admission, subject: Subject, *, waits: bool = False) ->
 def test_turns_that_wait_take_no_place_of_those_that_run() -> None:
     admission = Admission(at_most=1024)
     waiting = admit_all(admission, ANN, waits=True)
-    assert (len(waiting), admission.waiting, len(admission)) == (256, 256, 256)
+    assert (len(waiting), len(admission.queued), len(admission)) == (256, 256, 256)
     with pytest.raises(Overloaded) as refused:
         admission.enter(ANN, waits=True)
     assert refused.value.retry_after_ms == AGAIN_MS
     admission.enter(BOB, waits=True).leave()
     admission.enter(ANN)
     waiting[0].begin()
-    assert (admission.waiting, len(admission)) == (255, 257)
+    assert (len(admission.queued), len(admission)) == (255, 257)
     for turn in waiting:
         turn.leave()
         turn.leave()
-    assert (admission.waiting, len(admission)) == (0, 1)
+    assert (len(admission.queued), len(admission)) == (0, 1)
     assert len(admit_all(admission, ANN)) == 255
 
 

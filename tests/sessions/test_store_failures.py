@@ -57,7 +57,7 @@ async def pid(store: Redis) -> int:
 
 
 async def journal_is_whole(chat: Chat) -> bool:
-    events = await chat.sessions.parts.storage.history.journal(chat.keys, after_seq=0)
+    events = await chat.sessions.storage.history.journal(chat.keys, after_seq=0)
     return [event.seq for event in events] == list(range(1, len(events) + 1))
 
 
@@ -96,8 +96,8 @@ async def test_a_store_that_hangs_is_an_outage_after_seconds_however_many_wait_f
             refusals = await asyncio.gather(
                 sessions.history(owner, reader, "room", limit=10),
                 sessions.conversations(owner, limit=10, before=None),
-                sessions.parts.watching.try_to_begin(chat.live_conversation),
-                sessions.parts.reaper.reap(within_s=0.05),
+                sessions.watching.try_to_begin(chat.live_conversation),
+                sessions.reaper.reap(within_s=0.05),
                 *(chat.send("And now?") for _ in range(3)),
                 *(chat.send("Hello?", conversation_id=f"room-{one}") for one in range(2 * MAX_CONCURRENT)),
                 return_exceptions=True,
@@ -118,7 +118,7 @@ async def test_an_end_in_a_stall_is_told_at_once_and_saved_later(chat: Chat, sto
         done = await chat.reader.next(Done)
         assert (done.saved, done.reason) == (False, Reason.STOP)
     await chat.wait_idle()
-    record = await chat.sessions.parts.storage.history.turn(chat.keys, accepted.turn_id)
+    record = await chat.sessions.storage.history.turn(chat.keys, accepted.turn_id)
     assert record is not None
     assert record.done is not None
     assert (record.done.saved, record.done.text_sha256) == (True, done.text_sha256)
@@ -151,7 +151,7 @@ async def test_a_queued_message_that_the_store_does_not_take_in_time_is_refused_
             await chat.send("Two?", on_busy="enqueue", client_msg_id="two")
         assert not [event for event in reader.events[before:] if isinstance(event, Accepted)]
         await chat.step()
-    chat.sessions.parts.storage.unsettled.clear()  # a reaper that looked before the write came found nothing
+    chat.sessions.storage.unsettled.clear()  # a reaper that looked before the write came found nothing
     while len(reader.of(Accepted)) == 1:
         again = chat.begin_send("Two?", on_busy="enqueue", client_msg_id="two")
         await eventually(lambda again=again: again.done() or len(reader.of(Accepted)) == 2)
@@ -271,7 +271,7 @@ async def test_an_acceptance_that_nobody_learned_of_is_withdrawn(
     monkeypatch.setattr(reaper, "REAP_S", 3600.0)  # it reaps when it is told to
     impatient = Redis.from_url(store_url, socket_timeout=1.0, retry=Retry(NoBackoff(), 0))
     async with impatient, serving(impatient) as chat:
-        history, reap = chat.sessions.parts.storage.history, chat.sessions.parts.reaper.reap
+        history, reap = chat.sessions.storage.history, chat.sessions.reaper.reap
         await chat.exchange("Hello?", "Hello.")
         with monkeypatch.context() as patched:
             patched.setattr(history, "begin", stalling(pid, history.begin))
@@ -297,7 +297,7 @@ async def test_the_reaper_outlives_all_trouble(
     """A row that it can't read, a store that stalls: it looks again."""
     monkeypatch.setattr(reaper, "REAP_S", 0.01)
     monkeypatch.setattr(reaper, "SLOW_S", 0.05)
-    watching = asyncio.create_task(chat.sessions.parts.reaper.watch())
+    watching = asyncio.create_task(chat.sessions.reaper.watch())
     await store.hset("ms:running", "odd", "{}")
     await asyncio.wait([watching], timeout=0.2)
     with stalled(pid):

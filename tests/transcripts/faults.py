@@ -32,8 +32,8 @@ class Fault(NamedTuple):
 
 FAULTS = (
     Fault("duplicate", ACCEPTANCE, "if record.digest != send.digest:", "if False:"),
-    Fault("busy", REQUEST, "BusyPolicy(ends=Cause.INTERRUPT)", "BusyPolicy(ends=Cause.CLIENT)"),
-    Fault("queue", ACCEPTANCE, "if live.send.busy.queued and", "if False and"),
+    Fault("busy", REQUEST, '"interrupt": Cause.INTERRUPT', '"interrupt": Cause.CLIENT'),
+    Fault("queue", ACCEPTANCE, 'if live.send.on_busy == "enqueue" and', "if False and"),
     Fault("placement", ACCEPTANCE, "parent_id=placement.parent_id,", "parent_id=None,"),
     Fault("prompt: system", PROMPT, '[Message("system", system)] if system else []', "list[Message]()"),
     Fault(

@@ -15,7 +15,7 @@ import msgspec
 from connections.protocol.base import ServerFrame
 from connections.protocol.frames import Error, Frame
 from engine.vision.image import Image
-from sessions.conversation.history_page import RUNNING, HistoryPage, ShownMessage
+from sessions.conversation.history_page import HistoryPage, ShownMessage
 from sessions.events import (
     Accepted,
     CallState,
@@ -29,6 +29,7 @@ from sessions.events import (
     ToolCall,
     ToolState,
 )
+from sessions.records import RUNNING
 
 FinishReason = Literal["stop", "length", "content-filter", "tool-calls", "error", "other"]
 encode = msgspec.json.Encoder().encode

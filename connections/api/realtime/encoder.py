@@ -69,7 +69,7 @@ from connections.protocol.audio import AudioReply, Sound
 from connections.protocol.base import ServerFrame
 from connections.protocol.errors import BadFrame
 from connections.protocol.frames import Cancelled, Error, Frame
-from sessions.conversation.history_page import RUNNING, HistoryPage, ShownMessage
+from sessions.conversation.history_page import HistoryPage, ShownMessage
 from sessions.events import (
     Accepted,
     Deleted,
@@ -83,6 +83,7 @@ from sessions.events import (
     ToolState,
 )
 from sessions.limits.bounds import MAX_FRAME_BYTES
+from sessions.records import RUNNING
 from sessions.turn.tool_calls import CANCELLED, result_text
 
 _LOST = "Some events were lost. Reconnect with ?conversation_id= to get the current state."

@@ -214,7 +214,7 @@ class ResponseStore(StoredTurns):
     async def note(self, owner: Owner, ref: ResponseRef, note: ResponseNote) -> None:
         """Store how a response was requested. Raises NotFound, StoreDown."""
         noted = encode_note(note)
-        if not await self.sessions.kept.note(owner, ref.conversation_id, ref.turn_id, noted):
+        if not await self.sessions.notes.keep(owner, ref.conversation_id, ref.turn_id, noted):
             raise NotFound("The conversation was deleted before the response began.")
 
     async def follow(self, owner: Owner, kept: StoredResponse) -> StoredReply:
@@ -250,7 +250,7 @@ class ResponseStore(StoredTurns):
         """Delete a response, and its unnamed conversation once empty. Raises Refused."""
         conversation_id = kept.ref.conversation_id
         await self.sessions.take_back(owner, conversation_id, kept.ref.turn_id)
-        await self.sessions.kept.forget(owner, conversation_id, kept.ref.turn_id)
+        await self.sessions.notes.forget(owner, conversation_id, kept.ref.turn_id)
         is_first = kept.turn.record.parent_id is None
         if (
             is_first
@@ -510,7 +510,7 @@ class ConversationStore:
 
     async def _describe(self, caller: Caller, found: StoredConversation, *, new: bool = False) -> None:
         text = msgspec.json.encode(found.description)
-        is_done = await self._sessions.kept.describe(
+        is_done = await self._sessions.notes.describe(
             caller.owner, found.conversation_id, text, new=new, group=caller.group
         )
         if not is_done:

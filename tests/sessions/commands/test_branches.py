@@ -186,7 +186,7 @@ async def test_others_who_are_attached_are_told_of_another_branch_once(chat: Cha
     assert ([message.content for message in page.messages], page.ref) == (["Hello?", "Hello."], None)
     assert page.seq == (await chat.history()).seq
     assert not reader.of(HistoryPage)
-    await chat.sessions.parts.brancher.publish(chat.live_conversation)
+    await chat.sessions.brancher.publish(chat.live_conversation)
     assert len(reader.of(HistoryPage)) == 1
 
 
@@ -200,7 +200,7 @@ async def test_whoever_is_told_of_another_branch_learns_what_a_new_reply_waits_f
             conversation_id=CONVERSATION_ID, turn_id=live.record.turn_id, state="queued", queue_position=1
         ),
     )
-    await chat.sessions.parts.brancher.publish(chat.live_conversation)
+    await chat.sessions.brancher.publish(chat.live_conversation)
     assert [type(event) for event in chat.reader.events[-2:]] == [HistoryPage, Status]
 
 

@@ -120,7 +120,7 @@ async def test_what_came_too_late_to_be_shown_is_covered_by_the_end(chat: Chat) 
     assert [delta.text for delta in chat.reader.of(Delta)] == ["This"]
     assert (done.first_seq, done.seq, done.chars) == (3, 4, 4)
     assert continuous(chat.reader.events)
-    journal = await chat.sessions.parts.storage.history.journal(chat.keys, after_seq=0)
+    journal = await chat.sessions.storage.history.journal(chat.keys, after_seq=0)
     assert [event.seq for event in journal] == [1, 2, 3, 4]
     assert await chat.messages() == [("user", "Hello?"), ("assistant", "This")]
 
@@ -186,13 +186,13 @@ async def test_a_conversation_that_changes_elsewhere_meanwhile_is_busy(
 ) -> None:
     """Between the look and the write another replica was faster."""
     done = await chat.exchange("Hello?")
-    looked = chat.sessions.parts.storage.history.load
+    looked = chat.sessions.storage.history.load
 
     async def changed_behind(keys: Keys) -> Meta | None:
         meta = await looked(keys)
         await store.hincrby(keys.conversation, "seq", 1)
         return meta
 
-    monkeypatch.setattr(chat.sessions.parts.storage.history, "load", changed_behind)
+    monkeypatch.setattr(chat.sessions.storage.history, "load", changed_behind)
     with pytest.raises(Busy):
         await chat.take_back(done.turn_id)

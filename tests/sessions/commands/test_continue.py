@@ -153,7 +153,7 @@ async def test_one_that_was_cancelled_before_it_was_accepted_takes_nothing(chat:
 
 async def test_what_it_added_can_be_taken_back_and_all_are_told(chat: Chat) -> None:
     first = await chat.play("Count!", Thought("Slowly."), "One", " two", " three", max_new_tokens=3)
-    history = chat.sessions.parts.storage.history
+    history = chat.sessions.storage.history
     before = await history.message(chat.keys, first.message_id)
     shown = (await chat.history()).messages
     assert before is not None
@@ -417,7 +417,7 @@ async def test_one_that_nobody_knows_of_leaves_the_reply_as_it_stood(chat: Chat,
     await chat.exchange("", "Uno.", place=Regenerate(first.message_id))
     before = (await chat.history()).messages
     going = await running_rest(chat, first.message_id, "", client_msg_id="more")
-    other.sessions.parts.storage.unsettled.add(going.turn_id)
+    other.sessions.storage.unsettled.add(going.turn_id)
     await chat.lose_lease()
     await other.reap()
     assert (await other.history()).messages == before

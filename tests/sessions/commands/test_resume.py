@@ -50,13 +50,13 @@ async def witness(chat: Chat) -> Recorder:
 @pytest.fixture
 def slow(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Until it is set the store does not say what was missed, while it accepts messages."""
-    since, slow = chat.sessions.parts.storage.history.since, asyncio.Event()
+    since, slow = chat.sessions.storage.history.since, asyncio.Event()
 
     async def slowly(keys: Keys, after_seq: int, *, most_bytes: int | None = None) -> Since | None:
         await slow.wait()
         return await since(keys, after_seq, most_bytes=most_bytes)
 
-    monkeypatch.setattr(chat.sessions.parts.storage.history, "since", slowly)
+    monkeypatch.setattr(chat.sessions.storage.history, "since", slowly)
     return slow
 
 

@@ -64,7 +64,7 @@ async def test_pages_read_at_any_moment_of_an_end_have_the_whole_reply_or_go_on(
         await chat.running(f"Hello {turns}?", "This reply", max_new_tokens=3)
         chat.engine.step()
         for _ in range(turns):
-            await (chat.sessions.parts.client.ping() if turns % 3 == 0 else asyncio.sleep(0))
+            await (chat.sessions.client.ping() if turns % 3 == 0 else asyncio.sleep(0))
         late = Recorder()
         page = await chat.history(late)
         await eventually(lambda: chat.sessions.statistics().turns == 0)

@@ -76,7 +76,7 @@ async def test_an_order_that_nobody_waits_for_any_more_is_left_undone(
     chat: Chat, store: Redis, late_ms: int, conversations: int
 ) -> None:
     await chat.exchange("Hello?")
-    box = f"ms:mail:{chat.sessions.parts.storage.ownership.replica}"
+    box = f"ms:mail:{chat.sessions.storage.ownership.replica}"
     order = RpcRequest(
         number="1", sender="nobody", owner=chat.owner, conversation_id=CONVERSATION_ID, ask=DeleteRequest()
     )
@@ -85,7 +85,7 @@ async def test_an_order_that_nobody_waits_for_any_more_is_left_undone(
     head, _, rest = posted.partition(b",")
     at_ms = int(head.removeprefix(b'{"at_ms":'))
     await store.rpush(box, b'{"at_ms":%d,%s' % (at_ms - late_ms, rest))
-    chat.sessions.parts.rpc.wake()
+    chat.sessions.rpc.wake()
     while await store.llen(box) or await store.llen("ms:mail:nobody") != 1 - conversations:
         pass
     page = await chat.sessions.conversations(chat.owner, limit=10, before=None)

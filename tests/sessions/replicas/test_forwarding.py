@@ -135,14 +135,14 @@ async def test_a_message_from_elsewhere_is_of_a_crowd_if_it_was_there(
 async def test_a_cancel_finds_a_forwarded_message_between_the_reply_that_it_ended_and_its_own(
     chat: Chat, other: Chat, reader: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin, may_begin = chat.sessions.parts.storage.history.begin, asyncio.Event()
+    begin, may_begin = chat.sessions.storage.history.begin, asyncio.Event()
 
     async def later(keys: Keys, beginning: Beginning, *, attached: bool) -> bool:
         await may_begin.wait()
         return await begin(keys, beginning, attached=attached)
 
     await chat.running("Hello?", "This")
-    monkeypatch.setattr(chat.sessions.parts.storage.history, "begin", later)
+    monkeypatch.setattr(chat.sessions.storage.history, "begin", later)
     sending = other.begin_send("And now?", on_busy="interrupt", client_msg_id="two")
     await reader.next(Done)
     cancelled = await cancelled_there(other)
@@ -157,7 +157,7 @@ async def test_a_message_for_a_dead_replica_is_taken_in_here_and_cancelled_here(
     chat: Chat, other: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await chat.running("Hello?", "This")
-    monkeypatch.setattr(chat.sessions.parts.rpc, "_open", lambda *message: None)
+    monkeypatch.setattr(chat.sessions.rpc, "_open", lambda *message: None)
     await chat.lose_lease()
     other.engine.script("Now.")
     accepted = await other.running("And now?", on_busy="interrupt", client_msg_id="two")
@@ -177,11 +177,11 @@ async def test_a_replica_that_was_only_away_for_a_moment_keeps_its_turns(
         raise ReplicaGone
 
     accepted = await chat.running("Hello?", "This")
-    monkeypatch.setattr(other.sessions.parts.rpc, "ask", gone)
+    monkeypatch.setattr(other.sessions.rpc, "ask", gone)
     assert (await cancelled_there(other)).already
-    for peers in (other.sessions.parts, chat.sessions.parts):
+    for peers in (other.sessions, chat.sessions):
         await peers.reaper.reap()
-    chats, others = (one.sessions.parts.storage.ownership for one in (chat, other))
+    chats, others = (one.sessions.storage.ownership for one in (chat, other))
     left = RunningTurn(
         owner=chat.owner, conversation_id=CONVERSATION_ID, turn_id=accepted.turn_id, replica=chats.replica
     )
@@ -205,7 +205,7 @@ async def test_a_letter_that_was_not_announced_is_found(
     chat: Chat, other: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await chat.running("Hello?", "This")
-    monkeypatch.setattr(chat.sessions.parts.rpc, "wake", lambda: None)
+    monkeypatch.setattr(chat.sessions.rpc, "wake", lambda: None)
     assert (await asyncio.wait_for(cancelled_there(other), 10)).already is False
 
 
@@ -213,7 +213,7 @@ async def test_a_repeat_elsewhere_of_a_message_that_was_refused_is_refused_until
     chat: Chat, other: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store took in what its sender was told it did not: for a moment it has a turn that is about to leave."""
-    base, write = chat.sessions.parts.storage, History.begin
+    base, write = chat.sessions.storage, History.begin
 
     async def lost(history: History, *args: Any, **options: Any) -> bool:
         await write(history, *args, **options)
@@ -246,12 +246,12 @@ async def test_a_repeat_elsewhere_of_a_queued_message_that_was_refused_is_refuse
     queued = await chat.enqueue("And now?", client_msg_id="two")
     assert (await other.send("And now?", on_busy="enqueue", client_msg_id="two")).duplicate
     waiting = chat.live_conversation.turns.pop()
-    chat.sessions.parts.storage.unsettled.add(queued.turn_id)
+    chat.sessions.storage.unsettled.add(queued.turn_id)
     other.reader.events.clear()
     with pytest.raises(RefusedElsewhere, match="again in a moment"):
         await other.send("And now?", on_busy="enqueue", client_msg_id="two")
     assert other.reader.of(Accepted) == []
-    chat.sessions.parts.storage.unsettled.clear()
+    chat.sessions.storage.unsettled.clear()
     chat.live_conversation.turns.append(waiting)
     chat.cancel()
     await chat.reader.next(Done, count=2)
@@ -281,7 +281,7 @@ async def test_a_repeat_that_is_refused_elsewhere_is_answered_where_its_reply_en
         await chat.finish(accepted.turn_id)
         raise RefusedElsewhere(Refusal("draining", "The server is about to stop.", True))
 
-    monkeypatch.setattr(other.sessions.parts.forwarder, "repeat", too_late)
+    monkeypatch.setattr(other.sessions.forwarder, "repeat", too_late)
     again = await other.send("Hello?", client_msg_id="one")
     assert (again.turn_id, again.duplicate) == (accepted.turn_id, True)
     assert (await other.reader.next(Done)).reason is Reason.STOP

@@ -78,7 +78,7 @@ SHORT_S = 0.05
 async def end_of(chat: Chat, accepted: Accepted) -> Done:
     """What the store has."""
     await chat.wait_idle()
-    record = await chat.sessions.parts.storage.history.turn(chat.keys, accepted.turn_id)
+    record = await chat.sessions.storage.history.turn(chat.keys, accepted.turn_id)
     assert record is not None
     assert record.done is not None
     return record.done

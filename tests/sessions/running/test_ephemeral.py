@@ -15,7 +15,7 @@ from engine.messages import ChosenToken, Message, Params, Regex, ReplySpec, Toke
 from engine.scripted import Call, ScriptedEngine, Step, Thought, words_of
 from sessions.errors import BadParams, ContextOverflow, Draining, EngineDown, Filtered, Overloaded
 from sessions.events import Cause, Done, Reason
-from sessions.filters.chain import Filters, ReleasedText
+from sessions.filters.chain import Filters
 from sessions.records import Owner
 from sessions.running.ephemeral import (
     AFFINITY_CHARS,
@@ -206,7 +206,7 @@ async def test_a_drain_ends_what_waits_for_the_engine(sessions: Sessions, engine
     answering = asyncio.create_task(sessions.ephemeral.answer(ALICE, HELLO))
     await eventually(lambda: sessions.statistics().turns == 1)
     draining = asyncio.create_task(sessions.drain(0.0))
-    await eventually(lambda: sessions.parts.admission.draining)
+    await eventually(lambda: sessions.admission.draining)
     await asyncio.sleep(0)
     engine.revive()
     done = await end_of(await answering)
@@ -306,7 +306,7 @@ def test_what_is_told_of_tokens_counts_for_what_may_wait() -> None:
     token = ChosenToken(likely, (likely,) * 20, 1)
     waiting = ReplyBuffer()
     for _ in range(1000):
-        waiting.add_text(ReleasedText("x", 1, logprobs=(token,)))
+        waiting.put(TextPiece("x", (token,)))
     assert waiting.bytes > MAX_WAITING_BYTES
     assert sum(len(text_and_tokens(piece)[1]) for piece in iter(waiting.take, None)) == 1000
     assert waiting.bytes == 0
@@ -328,20 +328,15 @@ def test_pieces_keep_their_order_and_their_memory_is_accounted_for(steps: list[s
     waiting, put, taken = ReplyBuffer(), [], []
     for number, step in enumerate(steps):
         text = f"{number} "
-        match step:
-            case "text":
-                waiting.add_text(ReleasedText(text, 1))
-            case "thought":
-                waiting.add_reasoning(ReleasedText(text, 1))
-            case "call":
-                waiting.call(ToolCall(text, "look", "{}"))
-            case _:
-                taken.append(waiting.take())
-                continue
-        put.append((step, text))
+        if step == "take":
+            taken.append(waiting.take())
+            continue
+        pieces = {"text": TextPiece(text), "thought": ReasoningPiece(text)}
+        waiting.put(pieces.get(step, ToolCall(text, "look", "{}")))
+        put.append(text)
     taken += iter(waiting.take, None)
     assert waiting.bytes == 0
-    assert "".join(map(_text_of, taken)) == "".join(text for _, text in put)
+    assert "".join(map(_text_of, taken)) == "".join(put)
     assert waiting.take() is None
 
 

@@ -195,7 +195,7 @@ async def test_what_was_missed_is_bounded(chat: Chat, store: Redis) -> None:
     gap, snapshot = await replayed(chat, 0)
     assert isinstance(gap, Gap)
     assert isinstance(snapshot, Snapshot)
-    since = await chat.sessions.parts.storage.history.since(chat.keys, 0)
+    since = await chat.sessions.storage.history.since(chat.keys, 0)
     assert since is not None
     assert since.first > 1
     assert sum(len(event.text) for event in since.events if isinstance(event, Delta)) < READ_BYTES

@@ -28,8 +28,8 @@ async def test_a_lease_that_expired_in_an_outage_is_no_sign_of_death(
     for module, name in ((ownership, "RENEW_S"), (replica, "RENEW_S"), (reaper, "REAP_S")):
         monkeypatch.setattr(module, name, 3600.0)  # they renew and look when the test says so
     async with serving(store, alone=False) as chat, serving(store, alone=False) as second:
-        other = second.sessions.parts.reaper
-        held = chat.sessions.parts.storage.ownership
+        other = second.sessions.reaper
+        held = chat.sessions.storage.ownership
         await chat.running("Hello?", "This")
         assert await other.reap() == 0
         await chat.lose_lease()
@@ -71,7 +71,7 @@ async def test_whoever_lost_a_turn_writes_no_more_and_tells_the_end_once(
     assert (done.reason, done.chars) == (Reason.INTERRUPTED, 4)
     assert len(reader.of(Done)) == 1
     assert continuous(reader.events)
-    journal = await chat.sessions.parts.storage.history.journal(chat.keys, after_seq=0)
+    journal = await chat.sessions.storage.history.journal(chat.keys, after_seq=0)
     assert [event.seq for event in journal] == [1, 2, 3]
     assert chat.engine.statistics().cancels == 1
     await other.exchange("And now?", "Now.", client_msg_id="two")
@@ -124,7 +124,7 @@ async def test_a_turn_that_was_named_but_never_accepted_is_forgotten(
     chat: Chat, other: Chat, store: Redis
 ) -> None:
     accepted = await chat.running("Hello?", "This")
-    own = chat.sessions.parts.storage.ownership
+    own = chat.sessions.storage.ownership
     here = f"ms:running:{own.replica}"
     turn = RunningTurn(
         owner=chat.owner, conversation_id=CONVERSATION_ID, turn_id="never", replica=own.replica
@@ -139,12 +139,12 @@ async def test_a_turn_that_was_named_but_never_accepted_is_forgotten(
 async def test_two_reapers_close_a_turn_once(chat: Chat, other: Chat) -> None:
     accepted = await chat.running("Hello?", "This")
     await chat.lose_lease()
-    orphan = (await other.sessions.parts.storage.ownership.orphans(lambda _: True))[0]
-    record = await other.sessions.parts.storage.history.turn(chat.keys, accepted.turn_id)
+    orphan = (await other.sessions.storage.ownership.orphans(lambda _: True))[0]
+    record = await other.sessions.storage.history.turn(chat.keys, accepted.turn_id)
     assert record is not None
     for seq in (3, 4):
-        await other.sessions.parts.reaper._end(orphan, chat.keys, record, seq=seq)
-    journal = await other.sessions.parts.storage.history.journal(chat.keys, after_seq=0)
+        await other.sessions.reaper._end(orphan, chat.keys, record, seq=seq)
+    journal = await other.sessions.storage.history.journal(chat.keys, after_seq=0)
     assert [type(event) for event in journal].count(Done) == 1
     assert [event.seq for event in journal] == [1, 2, 3]
     chat.cancel()
@@ -165,7 +165,7 @@ async def store_output_bytes(store: Redis) -> int:
 
 async def test_a_living_replicas_turns_cost_a_reaper_nothing(chat: Chat, other: Chat, store: Redis) -> None:
     """However many they are: nobody reads what a lease stands for."""
-    living = other.sessions.parts.storage.ownership.replica
+    living = other.sessions.storage.ownership.replica
     await chat.reap()
     rows = {f"turn_{number}": row(chat, f"turn_{number}", living) for number in range(20_000)}
     await store.hset(f"ms:running:{living}", mapping=rows)  # type: ignore[arg-type]
@@ -179,7 +179,7 @@ async def test_a_replica_that_lost_its_lease_takes_it_before_it_names_a_turn(
     chat: Chat, other: Chat, store: Redis
 ) -> None:
     """Else its turn would be in no set that a reaper looks at, or closed at once."""
-    own = chat.sessions.parts.storage.ownership
+    own = chat.sessions.storage.ownership
     await chat.lose_lease()
     await other.reap()
     assert not await store.sismember("ms:runners", own.replica)
@@ -198,7 +198,7 @@ async def test_rows_that_can_not_be_read_keep_no_other_turn_open(
 ) -> None:
     """Of another version, or of a dead replica whose hash is spoiled."""
     await chat.running("Hello?", "This")
-    await store.hset(f"ms:running:{chat.sessions.parts.storage.ownership.replica}", "odd", "{}")
+    await store.hset(f"ms:running:{chat.sessions.storage.ownership.replica}", "odd", "{}")
     await store.sadd("ms:runners", "spoiled")
     await store.set("ms:running:spoiled", "no hash")
     await chat.lose_lease()

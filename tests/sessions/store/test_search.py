@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 
 from sessions.errors import BadParams
 from sessions.records import MessageRecord, Owner
+from sessions.store.client import pipelined
 from sessions.store.codec import Keys, encode_message
 from sessions.store.index import BEFORE_CHARS, EXCERPT_CHARS, MAX_WORDS, Hit, Index, QueryWords, Search
 
@@ -33,7 +34,9 @@ class Shelf:
         }
         facts = {"title": title, "updated_at": "7", "messages": str(len(texts)), "turn:t": "needle"}
         await self._store.hset(Keys.of(owner, name).conversation, mapping={**facts, **fields})  # type: ignore[misc]
-        await self._index.touch(owner, name)
+        await pipelined(
+            self._store, lambda pipe: self._index.queue_touch(pipe, owner=owner, conversation_id=name)
+        )
 
     async def expire(self, name: str) -> None:
         await self._store.delete(Keys.of(ALICE, name).conversation)

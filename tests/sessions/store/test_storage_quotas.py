@@ -121,7 +121,7 @@ async def test_a_note_takes_room_at_once(chat: Chat) -> None:
     """Until it is measured, as what a message brings."""
     done = await chat.exchange("Hello?", "Hello.")
     await chat.wait_idle()
-    storage = chat.sessions.parts.storage
+    storage = chat.sessions.storage
     await storage.ledger.memory.up_to_date()
     free = storage.ledger.memory.free
     assert await storage.notes.keep(chat.owner, "room", done.turn_id, bytes(100_000))
@@ -131,7 +131,7 @@ async def test_a_note_takes_room_at_once(chat: Chat) -> None:
 async def test_messages_and_replies_count_and_deletion_gives_their_bytes_back(
     chat: Chat, store: Redis
 ) -> None:
-    ledger = chat.sessions.parts.storage.ledger
+    ledger = chat.sessions.storage.ledger
     await chat.exchange("x" * 5000, "Well.")
     await chat.wait_idle()
     await ledger.settle()
@@ -147,7 +147,7 @@ async def test_messages_and_replies_count_and_deletion_gives_their_bytes_back(
 
 async def test_a_conversation_counts_for_whom_it_is_kept_now(chat: Chat, store: Redis) -> None:
     """Its bytes move with the last message: what an address wrote does not count there once another one goes on with it."""
-    ledger = chat.sessions.parts.storage.ledger
+    ledger = chat.sessions.storage.ledger
     for field, group in ((b"2000000000000", ADDRESS), (b"2000000000001", KEY)):
         ledger.recharge(str(ALICE), [b"", field + b" 100 " + group.encode()])
         await ledger.settle()
@@ -203,7 +203,7 @@ async def test_a_refused_message_leaves_no_trace(store: Redis, owner: Owner) -> 
         await chat.exchange("Hello?", "Hello.")
         await chat.wait_idle()
         with pytest.raises(StoreFull):
-            await exhaust(chat.sessions.parts.storage.ledger, owner)
+            await exhaust(chat.sessions.storage.ledger, owner)
         with pytest.raises(StoreFull, match="You have stored as much"):
             await chat.send("word " * 10_000, conversation_id="other")
         assert not await store.exists(Keys.of(owner, "other").conversation)
@@ -215,16 +215,20 @@ async def test_a_refused_message_leaves_no_trace(store: Redis, owner: Owner) -> 
 
 async def test_a_conversation_without_messages_needs_room_and_begins_once(store: Redis, owner: Owner) -> None:
     async with chatting(store, room=2 * MIB) as chat:
-        kept, ledger = chat.sessions.kept, chat.sessions.parts.storage.ledger
-        assert await kept.describe(owner, "empty", bytes(1000), new=True)
-        assert not await kept.describe(owner, "empty", b"", new=True)
-        assert not await kept.describe(owner, "missing", b"")
+        kept, notes, ledger = (
+            chat.sessions.kept,
+            chat.sessions.notes,
+            chat.sessions.storage.ledger,
+        )
+        assert await notes.describe(owner, "empty", bytes(1000), new=True)
+        assert not await notes.describe(owner, "empty", b"", new=True)
+        assert not await notes.describe(owner, "missing", b"")
         await ledger.settle()
         assert await of(store, owner) > 1000
         with pytest.raises(StoreFull):
             await exhaust(ledger, owner)
         with pytest.raises(StoreFull):
-            await kept.describe(owner, "another", bytes(MIB // 16), new=True)
+            await notes.describe(owner, "another", bytes(MIB // 16), new=True)
         assert await kept.conversation(owner, "another") is None
         await chat.sessions.delete(owner, "empty", ref=None, subscriber=chat.reader)
         assert await kept.conversation(owner, "empty") is None

@@ -494,7 +494,7 @@ async def test_a_call_that_nobody_answers_expires_and_the_turn_goes_on(
 
 
 async def stored_state(chat: Chat, call_id: str) -> CallState | None:
-    call = await chat.sessions.parts.storage.history.call(chat.keys, call_id)
+    call = await chat.sessions.storage.history.call(chat.keys, call_id)
     return call.state if call is not None else None
 
 

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("often")
 
 async def die(chat: Chat, store: Redis) -> None:
     """To all others the replica is dead: what it runs is a ghost's."""
-    here = f"ms:running:{chat.sessions.parts.storage.ownership.replica}"
+    here = f"ms:running:{chat.sessions.storage.ownership.replica}"
     for turn_id, row in (await store.hgetall(here)).items():
         ghosts = msgspec.structs.replace(msgspec.json.decode(row, type=RunningTurn), replica="ghost")
         await store.hset("ms:running:ghost", turn_id, msgspec.json.encode(ghosts))
@@ -132,7 +132,7 @@ async def test_what_a_replica_that_stood_still_writes_late_is_refused(
     await die(chat, store)
     await other.reap()
     with pytest.raises(OwnershipLost):
-        await chat.sessions.parts.call_states.answer(
+        await chat.sessions.call_states.answer(
             live_conversation, live, Result(call_id=done.open[0], content="Late.")
         )
     await other.result(done.open[0], "Sun.")
@@ -214,12 +214,12 @@ async def test_a_reply_that_was_to_go_on_there_stays_as_it_stood(
 async def test_clients_have_time_to_come_back_where_the_replica_died(
     chat: Chat, other: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tool_round, "COMEBACK_S", 0.5)
+    monkeypatch.setattr(reaper, "COMEBACK_S", 0.5)
     await chat.play("Weather?", BERN, tools=TOOLS)
     await die(chat, store)
     await other.reap()
     chat.leave()
-    live_conversation = other.sessions.parts.directory.get(other.owner, "room")
+    live_conversation = other.sessions.directory.get(other.owner, "room")
     assert live_conversation is not None
     assert not live_conversation.turns[0].turn.is_over
     await eventually(lambda: not live_conversation.turns)
@@ -299,10 +299,10 @@ async def test_who_buries_a_replica_while_another_goes_on_with_its_turn_waits_fo
     done = await chat.play("Weather?", BERN, tools=TOOLS)
     await other.history()
     await die(chat, store)
-    reaper, own = other.sessions.parts.reaper, other.sessions.parts.storage.ownership._own
-    first = asyncio.create_task(reaper.reap())
+    own = other.sessions.storage.ownership._own
+    first = asyncio.create_task(other.reap())
     await eventually(lambda: bool(own))
-    assert await reaper.reap() == 0
+    assert await other.reap() == 0
     assert await first == 1
     assert [live.waits for live in other.live_conversation.turns] == [True]
     assert await running_turns_in_store(store) == 1

@@ -129,17 +129,17 @@ async def test_a_tool_runs_once_its_claim_is_in_the_store_and_the_turn_goes_on_b
 ) -> None:
     """Its progress is shown."""
     claims: list[tuple[CallState, str | None]] = []
-    run, parts = bench.run, served.sessions.parts
+    run, storage = bench.run, served.sessions.storage
 
     async def look(name: str, arguments: dict[str, Any], context: CallContext) -> str:
-        kept = await parts.storage.history.call(served.keys, context.call_id)
+        kept = await storage.history.call(served.keys, context.call_id)
         assert kept is not None
         claims.append((kept.state, kept.runner))
         return await run(name, arguments, context)
 
     monkeypatch.setattr(bench, "run", look)
     done = await started(served, bench)
-    assert claims == [(CallState.RUNNING, parts.storage.ownership.replica)]
+    assert claims == [(CallState.RUNNING, storage.ownership.replica)]
     assert bench.started == [(done.open[0], "clock", {"zone": "UTC"})]
     bench.contexts[0].progress(Progress(done=1, total=4, message="Looking."))
     status = served.reader.of(Status)[-1]
@@ -317,7 +317,7 @@ async def test_a_drain_waits_for_tools_that_run(store: Redis, engine: ScriptedEn
     async with serving(store, engine, registry=ToolRegistry([bench])) as chat:
         done = await started(chat, bench)
         draining = asyncio.create_task(chat.sessions.drain(30))
-        await eventually(lambda: chat.sessions.parts.admission.draining)
+        await eventually(lambda: chat.sessions.admission.draining)
         bench.ends(done.open[0], "Noon.")
         await draining
         assert [state.state for state in chat.reader.of(ToolState)] == [CallState.RUNNING, CallState.DONE]

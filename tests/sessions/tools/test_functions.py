@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import structlog
 
-from sessions.tools.calls import Slots
+from sessions.limits.slots import FairSlots
+from sessions.tools.calls import MOST_WAITING
 from sessions.tools.function_tools import tool
 from sessions.tools.tool_registry import (
     Accepted,
@@ -208,7 +209,7 @@ async def test_a_function_that_ignores_its_cancellation_keeps_nobody_waiting() -
 
 async def test_a_thread_holds_its_place_until_its_function_returns(gate: Gate) -> None:
     """A thread can't be ended: who is in one counts, though nobody waits for it."""
-    box = box_of(gate.wait, threads=Slots(total=1, each=1), limit_s=60)
+    box = box_of(gate.wait, threads=FairSlots(1, each=1), limit_s=60)
     first = asyncio.create_task(box.run("wait", {}, call_of("alice")))
     await entered(gate)
     first.cancel()
@@ -221,17 +222,29 @@ async def test_a_thread_holds_its_place_until_its_function_returns(gate: Gate) -
 
 
 async def test_one_owner_does_not_get_all_threads(gate: Gate) -> None:
-    box = box_of(gate.wait, weather, threads=Slots(total=3, each=2), limit_s=60)
+    threads = FairSlots(9, each=2)
+    box = box_of(gate.wait, weather, threads=threads, limit_s=60)
     hers = [asyncio.create_task(box.run("wait", {}, call_of("alice"))) for _ in range(5)]
     await entered(gate)
     await entered(gate)
+    assert threads._taken["alice"] == 2
     assert await box.run("weather", {"city": "Bern"}, call_of("bob")) == "Bern: sun, for 1 days"
     gate.opened.set()
     assert await asyncio.gather(*hers) == ["through"] * 5
 
 
+async def test_more_than_some_hundred_calls_do_not_wait(gate: Gate) -> None:
+    box = box_of(gate.wait, threads=FairSlots(1), limit_s=60)
+    calls = [asyncio.create_task(box.run("wait", {}, call_of())) for _ in range(MOST_WAITING + 1)]
+    await entered(gate)
+    with pytest.raises(ToolFailed, match="not run"):
+        await box.run("wait", {}, call_of("bob"))
+    for one in calls:
+        one.cancel()
+
+
 async def test_a_call_whose_time_is_up_is_lost_and_one_that_got_no_thread_was_not_started(gate: Gate) -> None:
-    box = box_of(gate.wait, threads=Slots(total=1, each=1), limit_s=0.05)
+    box = box_of(gate.wait, threads=FairSlots(1, each=1), limit_s=0.05)
     with pytest.raises(ToolLost, match=r"within 0.05 s"):
         await box.run("wait", {}, call_of())
     with pytest.raises(ToolFailed, match="was not started") as failure:

@@ -285,7 +285,7 @@ async def test_a_source_that_was_translated_is_translated_once_more(
 
 def translator(chat: Chat) -> Translator:
     """The one that runs there, whose patience the test sets."""
-    sources = chat.sessions.parts.turns._runner._sources
+    sources = chat.sessions.turns._runner._sources
     assert isinstance(sources, Translator)
     return sources
 

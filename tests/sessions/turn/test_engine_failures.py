@@ -56,7 +56,7 @@ async def test_a_cancelled_turn_stays_cancelled_when_the_engine_dies(chat: Chat)
 
 async def test_a_reply_that_a_filter_ended_before_its_first_word_is_not_made_again(chat: Chat) -> None:
     """The engine dies before it confirms that it stopped."""
-    chat.sessions.parts.turns._runner._generator = Generator(chat.engine, filtering(outgoing=["darn"]))
+    chat.sessions.turns._runner._generator = Generator(chat.engine, filtering(outgoing=["darn"]))
     chat.engine.hold_cancels = True
     chat.engine.script("Darn it!")
     await chat.running("Hello?")
@@ -96,7 +96,7 @@ class Broken(ScriptedEngine):
 
 
 async def test_a_defect_ends_its_turn_with_a_number(chat: Chat, reader: Recorder) -> None:
-    chat.sessions.parts.turns._runner._generator = Generator(Broken())
+    chat.sessions.turns._runner._generator = Generator(Broken())
     await chat.send("Hello?")
     done = await reader.next(Done)
     assert done.reason is Reason.ERROR

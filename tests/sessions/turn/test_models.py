@@ -106,11 +106,11 @@ async def test_a_dead_replica_has_told_the_store_who_wrote(
     )
     async with second.running(alone=False):
         await two_models.chat.lose_lease()
-        assert await second.parts.reaper.reap() == 1
+        assert await second.reaper.reap() == 1
         reader = Recorder()
         page = (await second.history(owner, reader, CONVERSATION_ID, limit=9)).page
         reply = page.messages[-1]
-        turn = await second.parts.storage.history.turn(two_models.chat.keys, reply.turn_id)
+        turn = await second.storage.history.turn(two_models.chat.keys, reply.turn_id)
         second.disconnect(reader)
     two_models.chat.cancel()
     assert turn is not None
