@@ -56,7 +56,7 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE HF_HUB_OFFLINE=1 $(BIN)/pytest -n auto 
 HERE := not clients and not deep and not models and not peers and not vllm
 
 test: $(DEV) ## every test that does not take long: a quarter of an hour
-	@$(PYTEST) -m '$(HERE) and not long' $(ARGS)
+	@$(PYTEST) -m '$(HERE) and not long' --hypothesis-profile quick $(ARGS)
 
 test-long: $(DEV) ## what takes a processor a quarter of a minute or more: models and engines that start, attacks, replicas that die, wheels, benchmarks, kernels without a GPU
 	@$(PYTEST) -m '$(HERE) and long' $(ARGS)
@@ -115,7 +115,7 @@ bench-peers: $(DEV) $(VLLM) $(LLAMA) ## beside vLLM and llama-server, which are 
 bench-gpu: ## the same on a CUDA device, offline: models of 1.5 and 8 billion random weights
 	@bash tests/gpu/check.sh tests.bench.engine.gpu $(ARGS)
 
-check-gpu: ## the engine and the service on one CUDA device, offline, in eight minutes: right or wrong, and how fast
+check-gpu: ## the engine and the service on one CUDA device, offline, in six minutes: right or wrong, and how fast
 	@bash tests/gpu/check.sh
 
 chaos: $(DEV) ## fault injection: kills, failovers, broken links, nonsense; up to two hours, a table and docs/bench/chaos.json

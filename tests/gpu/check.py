@@ -58,17 +58,14 @@ PYTEST = (
 )  # fmt: skip
 
 ON_CUDA = (
-    Stage("attention", 60, _module("tests.gpu.attention_check")),
     Stage("service", 90, _module("tests.gpu.service_check")),
     Stage("pytest", 150, _module(*PYTEST)),
     Stage("qwen", 75, _module("tests.gpu.engine_check", "qwen-1.5b")),
     Stage("llama", 150, _module("tests.gpu.engine_check", "llama-8b")),
-    Stage("beside", 150, _module("tests.gpu.peer_check")),
 )
-"""The first three take about four minutes, the others five."""
+"""The first two take about three minutes, the others three."""
 
 ON_CPU = (
-    Stage("attention", 300, _module("tests.gpu.attention_check")),
     Stage("service", 300, _module("tests.gpu.service_check")),
     Stage("tiny", 300, _module("tests.gpu.engine_check", "tiny")),
 )

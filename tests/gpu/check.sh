@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Checks and measures the service on one CUDA device, offline and in bounded time. Exits non-zero if anything fails.
 #
-#   STAGES='attention service pytest' BUDGET=230 OUT=results bash tests/gpu/check.sh
-#   STAGES='qwen llama beside' BUDGET=300 OUT=results bash tests/gpu/check.sh
+#   STAGES='service pytest' BUDGET=230 OUT=results bash tests/gpu/check.sh
+#   STAGES='qwen llama' BUDGET=230 OUT=results bash tests/gpu/check.sh
 #   DEVICE=cpu bash tests/gpu/check.sh        the check itself, on a machine without a device
 #   bash tests/gpu/check.sh MODULE …          another module in the same environment (`make bench-gpu`)
 #

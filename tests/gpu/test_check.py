@@ -34,17 +34,16 @@ def test_all_stages_succeed_on_a_cpu(tmp_path: Path) -> None:
     # More threads would spin for each other while other tests run.
     result = checked(tmp_path, DEVICE="cpu", BUDGET="1000", OMP_NUM_THREADS="1")
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "3 of 3 stages succeeded" in result.stdout
-    assert {"attention.json", "service.json", "engine.json", "summary.txt"} <= {
-        path.name for path in tmp_path.iterdir()
-    }
+    assert "2 of 2 stages succeeded" in result.stdout
+    written = {path.name for path in tmp_path.iterdir()}
+    assert {"service.json", "engine.json", "summary.txt"} <= written
 
 
 @pytest.mark.parametrize(
     ("environ", "reason"),
     [
         ({"DEVICE": "cpu", "BUDGET": "0"}, "skipped: no time is left"),
-        ({"DEVICE": "cpu", "STAGES": "atention"}, "STAGES names ['atention']"),
+        ({"DEVICE": "cpu", "STAGES": "servise"}, "STAGES names ['servise']"),
         ({"DEVICE": "cpu", "STAGES": ""}, "STAGES names []"),
     ],
 )

@@ -8,8 +8,12 @@ import msgspec
 import pytest
 import torch
 
+from engine.kv_cache import page_size
 from engine.messages import Chunk, FinishReason, Output
+from engine.model.attention import AttentionParams
+from engine.model.cuda.operators import Cuda
 from engine.scheduling.core import EngineCore
+from tests.engine.model.paged import Shape, attended_by_hand, paged
 from tests.engine.scheduling.test_scoring import assert_as_computed, entries_of, scored
 from tests.engine.tiny_models import (
     GREEDY,
@@ -86,6 +90,18 @@ def test_a_second_turn_finds_what_the_first_wrote(loaded: Loads, cuda: torch.dev
     outputs = run_out(core)
     assert end_of(outputs, "b").cached_tokens == 20 + NEW - 1
     assert tokens_of(outputs, "b") == generated(cuda, again)
+
+
+def test_long_contexts_attend_as_by_hand(cuda: torch.device) -> None:
+    """With the heads of a model of 8 billion parameters; shorter ones are in tests/engine/model/test_cuda_kernels.py."""
+    lengths, queries = (16, 4096, 4112, 4097, 8192, 1600, 15_000), (1, 1, 1, 1, 1, 512, 300)
+    made, terms = Shape(heads=32, kv_heads=8, size=128), AttentionParams(128**-0.5)
+    case = paged(made, lengths=lengths, queries=queries, page=page_size("cuda"), dtype=torch.bfloat16)
+    processors = torch.cuda.get_device_properties(cuda).multi_processor_count
+    out = Cuda(processors=processors).attend(case.queries, case.stored, case.step, terms)
+    expected = attended_by_hand(case, terms)
+    errors = (out.float() - expected).norm(dim=(1, 2)) / expected.norm(dim=(1, 2))
+    assert float(errors.max()) < 5e-2
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5])
