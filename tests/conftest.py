@@ -44,8 +44,9 @@ if not Path(
 # Rich shows the locals of each frame, which takes a second for a service's.
 structlog.get_config()["processors"][-1].exception_formatter = structlog.dev.plain_traceback
 
-# A machine that is busy with other things makes no property false.
+# A machine that is busy with other things makes no property false. `make test` tries fewer examples than the CI.
 settings.register_profile("any pace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", settings.get_profile("any pace"), max_examples=30)
 settings.load_profile("any pace")
 
 HERE = Path(__file__).parent
@@ -78,6 +79,7 @@ TAKE_LONG = frozenset(
         "app/test_tool_attacks.py",
         "attack/test_attacks_on_every_endpoint.py",
         "attack/test_attacks_on_the_gateway.py",
+        "attack/test_guards.py",
         "bench/engine/test_engine.py",
         "bench/test_peers.py",
         "bench/test_smoke.py",
@@ -104,6 +106,7 @@ TAKE_LONG = frozenset(
         "deploy/test_wheel.py",
         "e2e/test_crashes.py",
         "e2e/test_continue.py",
+        "e2e/test_full_store.py",
         "e2e/test_images.py",
         "e2e/test_replicas.py",
         "e2e/test_speech.py",
@@ -117,6 +120,7 @@ TAKE_LONG = frozenset(
         "engine/process/test_client.py",
         "engine/process/test_memory.py",
         "engine/prompts/test_worker.py",
+        "gpu/test_check.py",
         "midstream/terminal/test_pipe.py",
         "sessions/tools/test_rogue_servers.py",
         "speech/models/test_streaming_recognizers.py",
