@@ -90,7 +90,7 @@ vllm: $(VLLM) ## an environment of its own for vLLM, that `midstream serve --eng
 test-vllm: $(DEV) $(VLLM) ## the real vLLM behind a real gateway: chat, memory, cancel, overload, kills and restarts
 	@HF_HUB_OFFLINE=1 $(BIN)/pytest -v -m vllm tests/vllm $(ARGS)
 
-test-models: $(DEV) ## a real model (--model smollm2) beside transformers: a table; fetched once into .cache (93 MB)
+test-models: $(DEV) ## a real model (--model smollm2) beside transformers; fetched once into .cache (93 MB)
 	@HF_HUB_OFFLINE=1 $(BIN)/pytest -v -o timeout=600 -m models tests/models $(ARGS)
 
 test-wheel: $(DEV) ## tests of turns and frames against the installed wheel, whose imports are rewritten
