@@ -113,16 +113,17 @@ class _Proxy:
         body = await request.body()
         sent = {name: value for name, value in request.headers.items() if name not in NOT_PASSED}
         path = str(request.url).removeprefix(str(request.base_url)[:-1])
-        passed = self._client.build_request(request.method, path, content=body, headers=sent)
-        answer = await self._client.send(passed, stream=True)
-        self.requests.append({
+        recorded: Recorded = {
             "turn": self.turn,
             "method": request.method,
             "path": path,
             "headers": {name: value for name, value in sent.items() if name in HEADERS},
             "body": reduced(json.loads(body)) if body else None,
-            "status": answer.status_code,
-        })  # fmt: skip
+        }
+        self.requests.append(recorded)
+        passed = self._client.build_request(request.method, path, content=body, headers=sent)
+        answer = await self._client.send(passed, stream=True)
+        recorded["status"] = answer.status_code
         named = {name: value for name, value in answer.headers.items() if name not in NOT_PASSED}
         return StreamingResponse(answer.aiter_raw(), answer.status_code, named)
 
