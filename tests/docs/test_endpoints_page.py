@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import subprocess
@@ -17,7 +16,7 @@ from connections.api.replies import _FINISH_REASONS
 from connections.api.responses.encoder import _INCOMPLETE_REASONS
 from sessions.events import Reason
 from tests.app.in_process_service import serving
-from tests.docs.documents import ROOT, snippets
+from tests.docs.documents import ROOT, run_program, snippets
 from tests.server_process import ServerProcess
 from tests.transcripts.transcript import FOLDER, read
 
@@ -72,9 +71,7 @@ async def test_the_programs_print_replies(
         for reply in replies:
             running.engine.script(reply)
         here = code.replace("http://127.0.0.1:8000", running.url)
-        ran = await asyncio.create_subprocess_exec(sys.executable, "-c", here, stdout=asyncio.subprocess.PIPE)
-        output, _ = await ran.communicate()
-        assert (ran.returncode, output.decode()) == (0, printed)
+        assert await run_program(sys.executable, "-c", here) == (0, printed)
         if code is RESPONSES:  # the second one follows the first
             roles = [message.role for message in running.engine.requests[-1].messages]
             assert roles == ["user", "assistant", "user"]
