@@ -20,6 +20,7 @@ from tests.chaos.scenario import Scenario
 from tests.chaos.store_server import store_server
 from tests.sessions import server_group
 from tests.sessions.server_group import Node, switch_roles, take_over, watched_by_sentinel, with_replicas
+from tests.store_faults import stalled
 
 WEATHERS = {
     "lags": Weather(delay_s=0.05),
@@ -68,10 +69,10 @@ async def network(scenario: Scenario) -> Sequence[Measured]:
 
         urls = [f"ws://127.0.0.1:{way.port}/v1/ws" for way in clients]
         group, accounts = await run_clients(scenario, urls, troubles)
-    stalled = f"a store that stands still for {scale.stall_s:g} s: sockets dropped"
+    label = f"a store that stands still for {scale.stall_s:g} s: sockets dropped"
     stalls = {"stalls": float(scale.stalls)}
     return [
-        Measured(label=stalled, value=float(dropped), readings=stalls, target=at_most(0)),
+        Measured(label=label, value=float(dropped), readings=stalls, target=at_most(0)),
         *group.findings(f"links of {REPLICAS} replicas are spoiled", accounts, scale.partitions),
     ]
 

@@ -127,7 +127,7 @@ def in_gguf(model: Path) -> Path:
 
 def started(variables: Mapping[str, str]) -> Pool:
     """Start a process with the environment of every measured one, and these variables. It ends with this one."""
-    return multiprocessing.get_context("spawn").Pool(1, _set_up, (environment() | variables,))
+    return multiprocessing.get_context("spawn").Pool(1, _set_up, (environment() | dict(variables),))
 
 
 def answer(process: Pool, limit_s: float, function: Callable[..., Any], *args: object) -> Any:
@@ -164,7 +164,8 @@ def _run(worker: Worker, measure: str, sizes: Mapping[str, Any]) -> Any:
 @cache
 def _measures(worker: Worker) -> dict[str, Callable[..., Any]]:
     """Load the model and warm up; return what can be measured. Raises what loading raises."""
-    turns, contender, measures = count(), *_make(worker)
+    turns = count()
+    contender, measures = _make(worker)
 
     def run(load: Load) -> Observed:
         return observe(contender, load, vocabulary=worker.vocabulary, turn=next(turns))
