@@ -72,11 +72,13 @@ LONG = frozenset(
 TAKE_LONG = frozenset(
     {
         "app/test_bundled_translator.py",
+        "app/test_cli.py",
         "app/test_conversion.py",
         "app/test_memory.py",
         "app/test_realtime_audio.py",
         "app/test_speech_models.py",
         "app/test_tool_attacks.py",
+        "app/test_voice.py",
         "attack/test_attacks_on_every_endpoint.py",
         "attack/test_attacks_on_the_gateway.py",
         "attack/test_guards.py",
