@@ -95,7 +95,7 @@ def respond(client: openai.OpenAI) -> None:
     say("responding_left", text=text, chats=chats())
 
     try:
-        client.responses.create(model=MODEL, input="Hello!", max_output_tokens=-7)
+        client.responses.create(model=MODEL, input="Hello!", temperature=9)
     except openai.BadRequestError as error:
         say("not_responded", why=str(error), chats=chats())
 
