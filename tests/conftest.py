@@ -113,6 +113,7 @@ TAKE_LONG = frozenset(
         "e2e/test_replicas.py",
         "e2e/test_speech.py",
         "e2e/test_status.py",
+        "engine/loading/test_equivalence.py",
         "engine/model/test_cpu_kernels.py",
         "engine/model/test_cuda_compiling.py",
         "engine/model/test_cuda_kernels.py",
