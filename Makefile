@@ -56,7 +56,7 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE HF_HUB_OFFLINE=1 $(BIN)/pytest -n auto 
 HERE := not clients and not deep and not models and not peers and not vllm
 
 test: $(DEV) ## every test that does not take long: a quarter of an hour
-	@$(PYTEST) -m '$(HERE) and not long' $(ARGS)
+	@$(PYTEST) -m '$(HERE) and not long' --hypothesis-profile quick $(ARGS)
 
 test-long: $(DEV) ## what takes a processor a quarter of a minute or more: models and engines that start, attacks, replicas that die, wheels, benchmarks, kernels without a GPU
 	@$(PYTEST) -m '$(HERE) and long' $(ARGS)
@@ -90,7 +90,7 @@ vllm: $(VLLM) ## an environment of its own for vLLM, that `midstream serve --eng
 test-vllm: $(DEV) $(VLLM) ## the real vLLM behind a real gateway: chat, memory, cancel, overload, kills and restarts
 	@HF_HUB_OFFLINE=1 $(BIN)/pytest -v -m vllm tests/vllm $(ARGS)
 
-test-models: $(DEV) ## a real model (--model smollm2) beside transformers: a table; fetched once into .cache (93 MB)
+test-models: $(DEV) ## a real model (--model smollm2) beside transformers; fetched once into .cache (93 MB)
 	@HF_HUB_OFFLINE=1 $(BIN)/pytest -v -o timeout=600 -m models tests/models $(ARGS)
 
 test-wheel: $(DEV) ## tests of turns and frames against the installed wheel, whose imports are rewritten

@@ -44,8 +44,9 @@ if not Path(
 # Rich shows the locals of each frame, which takes a second for a service's.
 structlog.get_config()["processors"][-1].exception_formatter = structlog.dev.plain_traceback
 
-# A machine that is busy with other things makes no property false.
+# A machine that is busy with other things makes no property false. `make test` tries fewer examples than the CI.
 settings.register_profile("any pace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", settings.get_profile("any pace"), max_examples=30)
 settings.load_profile("any pace")
 
 HERE = Path(__file__).parent
@@ -71,13 +72,16 @@ LONG = frozenset(
 TAKE_LONG = frozenset(
     {
         "app/test_bundled_translator.py",
+        "app/test_cli.py",
         "app/test_conversion.py",
         "app/test_memory.py",
         "app/test_realtime_audio.py",
         "app/test_speech_models.py",
         "app/test_tool_attacks.py",
+        "app/test_voice.py",
         "attack/test_attacks_on_every_endpoint.py",
         "attack/test_attacks_on_the_gateway.py",
+        "attack/test_guards.py",
         "bench/engine/test_engine.py",
         "bench/test_peers.py",
         "bench/test_smoke.py",
@@ -104,10 +108,12 @@ TAKE_LONG = frozenset(
         "deploy/test_wheel.py",
         "e2e/test_crashes.py",
         "e2e/test_continue.py",
+        "e2e/test_full_store.py",
         "e2e/test_images.py",
         "e2e/test_replicas.py",
         "e2e/test_speech.py",
         "e2e/test_status.py",
+        "engine/loading/test_equivalence.py",
         "engine/model/test_cpu_kernels.py",
         "engine/model/test_cuda_compiling.py",
         "engine/model/test_cuda_kernels.py",

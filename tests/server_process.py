@@ -10,18 +10,17 @@ import ssl
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Thread
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import Route
 
 READY_S = 120.0
-NOT_IN_OLDER_TREES = {
-    "MIDSTREAM_DRAIN_TIMEOUT": "1s",
-    "MIDSTREAM_SPEECH": "off",
-    "MIDSTREAM_CHARS_PER_S": "0",
-}
 
 
 def free_port() -> int:
@@ -42,10 +41,7 @@ class ServerProcess:
         command: Sequence[str] = ("app", "serve"),
         python: str = sys.executable,
         trust: ssl.SSLContext | None = None,
-        root: Path | None = None,
     ) -> None:
-        """`root`: the tree whose code it runs, if not this one."""
-        self._root = root
         self.port = free_port()
         self.url = f"{'https' if trust else 'http'}://127.0.0.1:{self.port}"
         self.ws_url = f"{'wss' if trust else 'ws'}://127.0.0.1:{self.port}/v1/ws"
@@ -58,8 +54,9 @@ class ServerProcess:
             "MIDSTREAM_PORT": str(self.port),
             "MIDSTREAM_DATA_DIR": str(folder / "data"),
             "MIDSTREAM_LOG_FORMAT": "json",
-            # an older tree may not know them; nobody reads along
-            **({} if root else NOT_IN_OLDER_TREES),
+            "MIDSTREAM_DRAIN_TIMEOUT": "1s",
+            "MIDSTREAM_SPEECH": "off",
+            "MIDSTREAM_CHARS_PER_S": "0",
             **(environ or {}),
         }
         self.process: subprocess.Popen[bytes] | None = None
@@ -67,29 +64,18 @@ class ServerProcess:
     def start(self, *, wait: bool = True) -> None:
         """Starts the process, and waits until it is ready."""
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                self._command, env=self._environ, cwd=self._root, stdout=log, stderr=log
-            )
+            self.process = subprocess.Popen(self._command, env=self._environ, stdout=log, stderr=log)
         if wait:
             self.wait_ready()
 
     def wait_ready(self) -> None:
         """Waits until `/readyz` is green."""
-        deadline = time.monotonic() + READY_S
-        while not self.is_ready():
-            if self.process is None or self.process.poll() is not None:
-                raise AssertionError(f"the server ended at its start:\n{self.log.read_text()}")
-            if time.monotonic() > deadline:
-                raise AssertionError(f"the server is not ready in {READY_S} s:\n{self.log.read_text()}")
-            time.sleep(0.05)  # polling a process has no event to wait for
+        assert self.process is not None
+        wait_ready(self.process, f"{self.url}/readyz", self.log, within_s=READY_S, trust=self._trust)
 
     def is_ready(self) -> bool:
         """Whether `/readyz` is green."""
-        try:
-            with urllib.request.urlopen(f"{self.url}/readyz", timeout=5, context=self._trust) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, OSError):
-            return False
+        return is_ready(f"{self.url}/readyz", self._trust)
 
     def stop(self) -> int:
         """Ends the process as an operator does; gives its exit code."""
@@ -146,6 +132,27 @@ class ServerProcess:
                 os.kill(pid, signal.SIGCONT)
 
 
+def wait_ready(
+    process: subprocess.Popen[bytes], url: str, log: Path, *, within_s: float, trust: ssl.SSLContext | None = None
+) -> None:  # fmt: skip
+    """Wait until a server answers at a URL. AssertionError, with its log, if it ends or takes too long."""
+    deadline = time.monotonic() + within_s
+    while not is_ready(url, trust):
+        if process.poll() is not None or time.monotonic() > deadline:
+            why = "ended at its start" if process.poll() is not None else f"is not ready in {within_s:g} s"
+            raise AssertionError(f"the server {why}:\n{log.read_text(errors='replace')}")
+        time.sleep(0.05)  # polling a process has no event to wait for
+
+
+def is_ready(url: str, trust: ssl.SSLContext | None = None) -> bool:
+    """Return whether a server answers at a URL with 200."""
+    try:
+        with urllib.request.urlopen(url, timeout=5, context=trust) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
 def children_of(pid: int) -> list[int]:
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
     return [int(child) for task in tasks for child in _proc(task).split()]
@@ -178,13 +185,26 @@ def serving(
     command: Sequence[str] = ("app", "serve"),
     python: str = sys.executable,
     trust: ssl.SSLContext | None = None,
-    root: Path | None = None,
 ) -> Iterator[ServerProcess]:
     """A server that runs inside the block; it speaks TLS where it is asked with `trust`."""
-    server = ServerProcess(folder, environ, command=command, python=python, trust=trust, root=root)
+    server = ServerProcess(folder, environ, command=command, python=python, trust=trust)
     try:
         server.start()
         yield server
     finally:
         if server.process is not None and server.process.poll() is None:
             server.stop()
+
+
+@contextmanager
+def app_in_thread(*routes: Route) -> Iterator[int]:
+    """An app of the test that runs inside the block, in a thread; gives its port."""
+    server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_config=None, lifespan="off"))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        try:
+            yield int(listener.getsockname()[1])
+        finally:
+            server.should_exit = True
+            thread.join()

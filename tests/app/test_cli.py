@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,7 +17,8 @@ import pytest
 from app.cli import USUAL
 from app.settings import option_kinds
 from engine.loading import preflight
-from tests.server_process import ServerProcess
+from tests.chaos import gateway
+from tests.server_process import ServerProcess, serving
 
 UPSTREAM = '[[upstream]]\nname = "one"\nurl = "http://127.0.0.1:1/v1"\nmodel = "m"\ncontext_tokens = 4096\n'
 
@@ -42,6 +44,13 @@ def midstream(
         timeout=110,
         check=False,
     )
+
+
+@pytest.fixture
+def scripted(tmp_path: Path) -> Iterator[ServerProcess]:
+    """A running service over a scripted engine, which starts in a second."""
+    with serving(tmp_path, command=gateway.command(gateway.Script())) as server:
+        yield server
 
 
 def complaint(ended: subprocess.CompletedProcess[str]) -> str:
@@ -91,10 +100,10 @@ def test_a_port_in_use_stops_the_start(tmp_path: Path) -> None:
         assert f"127.0.0.1:{port}" in complaint(midstream(tmp_path, "serve", "--port", port))
 
 
-def test_a_data_folder_in_use_stops_the_start(own_server: ServerProcess, tmp_path: Path) -> None:
+def test_a_data_folder_in_use_stops_the_start(scripted: ServerProcess, tmp_path: Path) -> None:
     """An upstream makes the replies here: it is up sooner than a model, and does not use the folder either."""
     (tmp_path / "upstreams.toml").write_text(UPSTREAM)
-    ended = midstream(own_server.log.parent / "data", "serve", "--config", str(tmp_path / "upstreams.toml"))
+    ended = midstream(scripted.log.parent / "data", "serve", "--config", str(tmp_path / "upstreams.toml"))
     assert "Another midstream uses the data folder" in complaint(ended)
 
 
@@ -132,12 +141,10 @@ def test_a_bad_choice_is_told_before_anything_is_started(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ctrl_c_ends_the_service_well(own_server: ServerProcess) -> None:
-    """So does SIGTERM, even in the middle of a reply: tests/e2e/test_crashes.py."""
-    before = own_server.log.read_bytes()
-    assert own_server.end(signal.SIGINT) == 0
-    last = own_server.log.read_bytes().removeprefix(before)
-    assert b"Traceback" not in last
-    assert b"stopping; a second Ctrl-C" in last
-    assert b'"event":"stopped"' in last
-    own_server.start(wait=False)  # or another process may take its port
+def test_ctrl_c_ends_the_service_well(scripted: ServerProcess) -> None:
+    """So does SIGTERM, even in the middle of a model's reply: tests/e2e/test_crashes.py."""
+    assert scripted.end(signal.SIGINT) == 0
+    log = scripted.log.read_bytes()
+    assert b"Traceback" not in log
+    assert b"stopping; a second Ctrl-C" in log
+    assert b'"event":"stopped"' in log

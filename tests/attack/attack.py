@@ -20,10 +20,8 @@ class TargetKind(StrEnum):
     """The product as it starts, with the demo model, for attacks that reach the tokenizer."""
     KEYS = "keys"
     """As scripted, with API keys and a key set: every client needs a token."""
-    SPEECH = "speech"
-    """As scripted, with speech recognition: PocketSphinx recognizes the demo's sentences."""
     OPEN = "open"
-    """As scripted, with every endpoint open: speech, embeddings, and a tool of its own."""
+    """As scripted, with every endpoint open: speech (PocketSphinx), embeddings, and a tool of its own."""
 
 
 class Cost(StrEnum):

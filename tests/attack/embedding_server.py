@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Thread
 
-import uvicorn
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
+
+from tests.server_process import app_in_thread
 
 UPSTREAMS = """
 [[upstream]]
@@ -39,13 +37,5 @@ async def _embed(request: Request) -> JSONResponse:
 @contextmanager
 def vectors() -> Iterator[str]:
     """Serve, and give the file of upstreams that names the server."""
-    app = Starlette(routes=[Route("/v1/embeddings", _embed, methods=["POST"])])
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off"))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = Thread(target=server.run, args=([listener],), daemon=True)
-        thread.start()
-        try:
-            yield UPSTREAMS.format(port=listener.getsockname()[1])
-        finally:
-            server.should_exit = True
-            thread.join()
+    with app_in_thread(Route("/v1/embeddings", _embed, methods=["POST"])) as port:
+        yield UPSTREAMS.format(port=port)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable
+from pathlib import Path
 
 import msgspec
 
-from tests.attack.attack import Attack, Cost
+from tests.attack.attack import Cost
 from tests.attack.bystanders import Latencies
 from tests.attack.client import KB, MB
-from tests.bench.report import NOT_MEASURED, Failure, Machine, aligned, number, percentile
+from tests.bench import report
+from tests.bench.report import NOT_MEASURED, Report, aligned, number, percentile
 
+RESULTS = report.RESULTS / "attack.json"
+GUIDE = report.RESULTS.with_name("attack.md")
 GIVEN_BACK_S = 60.0
 OWN_BYTES = 6 * MB
 """Bytes that a process's memory moves by without an attack (the row `nobody`), and keeps."""
@@ -29,11 +32,8 @@ BEGIN, END = "<!-- results: written by the program -->", "<!-- end of results --
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """What the people beside an attack noticed. None: nothing of the kind happened."""
 
-    gap_p50_ms: float | None
     gap_p99_ms: float | None
     ping_p99_ms: float | None
-    ping_max_ms: float | None
-    accepted_p50_ms: float | None
     accepted_p90_ms: float | None
     refusals: dict[str, int]
     """Refused messages, by the error's code."""
@@ -48,11 +48,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
             return None if found is None else round(found * MS, 2)
 
         return cls(
-            gap_p50_ms=ms(noticed.gaps, 0.5),
             gap_p99_ms=ms(noticed.gaps, 0.99),
             ping_p99_ms=ms(noticed.pings, 0.99),
-            ping_max_ms=ms(noticed.pings, 1.0),
-            accepted_p50_ms=ms(noticed.accepted, 0.5),
             accepted_p90_ms=ms(noticed.accepted, 0.9),
             refusals=dict(Counter(noticed.refusals)),
             faults=tuple(noticed.faults),
@@ -67,7 +64,6 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
     before: int
     peak: int
-    after: int
     given_back_s: float | None
     counted: int
 
@@ -101,10 +97,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """One attack by so many attackers. `told`: the server's answers by kind; `opened`: number of their sockets, in all.
-
-    `calm_sent_bytes`: bytes of theirs that the bare socket took; `sent_bytes`: that the server took.
-    """
+    """One attack by so many attackers. `told`: the server's answers by kind."""
 
     attack: str
     attackers: int
@@ -113,9 +106,6 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     attacked: Figures
     memory: Memory
     told: dict[str, int]
-    sent_bytes: int
-    calm_sent_bytes: int
-    opened: int
 
     @property
     def marks(self) -> tuple[Mark, ...]:
@@ -148,34 +138,32 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
         return f"{cells}: {'short' if self.missed else 'met'}; told {answers or 'nothing'}"
 
 
-class AttackReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole result. `date` is an ISO 8601 day; each attack lasted `seconds`."""
+class AttackReport(Report, kw_only=True):
+    """The whole result; each attack lasted `seconds`."""
 
-    date: str
-    machine: Machine
     seconds: float
-    took_s: float
-    trials: tuple[Trial, ...]
-    failures: tuple[Failure, ...]
+    took_s: float = 0.0
+    trials: list[Trial] = msgspec.field(default_factory=list)
 
     @property
     def is_good(self) -> bool:
         """True if all attacks ran, and every mark is met."""
         return not self.failures and not any(trial.missed for trial in self.trials)
 
-    def encoded(self) -> bytes:
-        """Return it as indented JSON."""
-        return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
-
     def table(self) -> str:
-        """Return the table for a terminal; a value that misses its mark has an exclamation mark."""
+        """Return a line for each trial; a value that misses its mark has an exclamation mark."""
         names = [mark.name for mark in self.trials[0].marks] if self.trials else []
         rows = [
             (one.attack, str(one.attackers), *map(_cell, one.marks), "short" if one.missed else "met")
             for one in self.trials
         ]
-        failures = [f"FAILED: {failure.what}: {failure.why}" for failure in self.failures]
-        return "\n".join([aligned([("attack", "by", *names, ""), *rows], numbers=True), *failures])
+        return aligned([("attack", "by", *names, ""), *rows], numbers=True)
+
+    def conclude(self, out: Path | None) -> int:
+        """Do the same as for all labs; a whole result is put into the guide, too."""
+        if out == RESULTS:
+            GUIDE.write_text(self.put_into(GUIDE.read_text()))
+        return super().conclude(out)
 
     def markdown(self) -> str:
         """Return the guide's summary, a row for each attack by the most attackers that misses a limit, and those near one."""
@@ -207,11 +195,6 @@ class AttackReport(msgspec.Struct, frozen=True, kw_only=True):
         if not (found and also):
             raise ValueError("the page has no place for results")
         return f"{before}{BEGIN}\n{self.markdown()}\n{END}{behind}"
-
-
-def listed(attacks: Iterable[Attack]) -> str:
-    """Return a line for each attack: its name and what it does."""
-    return "\n".join(f"- `{attack.name}`: {attack.what}" for attack in attacks)
 
 
 def _cell(mark: Mark) -> str:

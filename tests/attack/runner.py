@@ -7,11 +7,10 @@ import multiprocessing
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
-from datetime import UTC, datetime
-from itertools import count
+from itertools import count, product, starmap
 from pathlib import Path
 
 import msgspec
@@ -24,7 +23,7 @@ from tests.attack.bystanders import Bystanders, Latencies
 from tests.attack.client import Job, Outcome
 from tests.attack.report import GIVEN_BACK_S, OWN_BYTES, AttackReport, Figures, Memory, Trial
 from tests.attack.target import Target, Targets
-from tests.bench.report import Failure, this_machine
+from tests.bench.report import Failure, say
 from tests.server_process import serving
 
 SETTLE_S = 0.3
@@ -32,40 +31,31 @@ LOOK_S = 0.1
 LIMIT_S = 300.0
 """Seconds for one attack by so many attackers, with its start and end."""
 
-Log = Callable[[str], None]
 
-
-def run_attacks(
-    attacks: Sequence[Attack], attackers: Sequence[int], seconds: float, *, log: Log
-) -> AttackReport:
-    """Run attacks by so many attackers each, for so long, and a calm of that length before; `log` gets a line for each."""
-    machine, started = this_machine(), time.monotonic()
-    if machine.warning:
-        log(machine.warning)
+def run_attacks(attacks: Sequence[Attack], attackers: Sequence[int], seconds: float) -> AttackReport:
+    """Run attacks by so many attackers each, for so long, and a calm of that length before."""
+    report, started = AttackReport(seconds=seconds), time.monotonic()
+    say(report.machine.warning)
     with (
         tempfile.TemporaryDirectory(prefix="midstream-sink-") as folder,
         closing(Targets()) as targets,
         serving(Path(folder), command=bare_socket.COMMAND) as bare,
     ):
-        pairs = [(attack, number) for attack in attacks for number in attackers]
-        trials = _Trials(targets, bare.port, seconds, log)
-        results = [trials.run(*pair) for pair in pairs]
-    return AttackReport(
-        date=datetime.now(UTC).date().isoformat(),
-        machine=machine,
-        seconds=seconds,
-        took_s=round(time.monotonic() - started, 1),
-        trials=tuple(one for one in results if isinstance(one, Trial)),
-        failures=tuple(one for one in results if isinstance(one, Failure)),
-    )
+        trials = _Trials(targets, bare.port, seconds)
+        for result in starmap(trials.run, product(attacks, attackers)):
+            if isinstance(result, Trial):
+                report.trials.append(result)
+            else:
+                report.failures.append(result)
+    report.took_s = round(time.monotonic() - started, 1)
+    return report
 
 
 class _Trials:
     """The observation of trials, one after the other. `bare`: the bare socket's port."""
 
-    def __init__(self, targets: Targets, bare: int, seconds: float, log: Log) -> None:
-        self._targets, self._bare = targets, bare
-        self._seconds, self._log = seconds, log
+    def __init__(self, targets: Targets, bare: int, seconds: float) -> None:
+        self._targets, self._bare, self._seconds = targets, bare, seconds
         self._groups: Iterator[int] = count(1)
 
     def run(self, attack: Attack, attackers: int) -> Trial | Failure:
@@ -74,10 +64,10 @@ class _Trials:
         try:
             trial = uvloop.run(self._trial(self._targets.on(attack.ground), attack, attackers))
         except Exception as error:  # noqa: BLE001 - an attack's boundary: the other attacks still run
-            self._log(traceback.format_exc())
+            say(traceback.format_exc())
             self._targets.close()
             return Failure(name, f"{type(error).__name__}: {error}")
-        self._log(f"{name}: {trial.progress}")
+        say(f"{name}: {trial.progress}")
         if trial.left_something:
             self._targets.close()
         return trial
@@ -90,22 +80,17 @@ class _Trials:
             async with asyncio.timeout(LIMIT_S):
                 await asyncio.wrap_future(pool.submit(int))  # once it is set up
                 on_bare = msgspec.structs.replace(job, port=self._bare)
-                calm, bare, _ = await self._beside(target, pool, on_bare)
+                calm, *_ = await self._beside(target, pool, on_bare)
                 noticed, outcome, (before, peak) = await self._beside(target, pool, job)
-                given_back_s, after = await self._given_back(target, before)
+                given_back_s = await self._given_back(target, before)
         return Trial(
             attack=attack.name,
             attackers=attackers,
             cost=attack.cost,
             calm=Figures.of(calm),
             attacked=Figures.of(noticed),
-            memory=Memory(
-                before=before, peak=peak, after=after, given_back_s=given_back_s, counted=outcome.sockets
-            ),
+            memory=Memory(before=before, peak=peak, given_back_s=given_back_s, counted=outcome.sockets),
             told=outcome.answers,
-            sent_bytes=outcome.sent_bytes,
-            calm_sent_bytes=bare.sent_bytes,
-            opened=outcome.opened,
         )
 
     async def _beside(
@@ -136,11 +121,11 @@ class _Trials:
                 watching.cancel()
             await neighbours.leave()
 
-    async def _given_back(self, target: Target, before: int) -> tuple[float | None, int]:
-        """Return the seconds until memory was about back, or None if it was not in time; and the memory by then."""
+    async def _given_back(self, target: Target, before: int) -> float | None:
+        """Return the seconds until memory was about back, or None if it was not in time."""
         started = time.monotonic()
-        while (now := target.resident_bytes()) > before + OWN_BYTES:
+        while target.resident_bytes() > before + OWN_BYTES:
             if time.monotonic() - started > GIVEN_BACK_S:
-                return None, now
+                return None
             await asyncio.sleep(LOOK_S)
-        return round(time.monotonic() - started, 1), now
+        return round(time.monotonic() - started, 1)

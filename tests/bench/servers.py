@@ -6,8 +6,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +18,7 @@ from engine.upstream import vllm_keeper as keeper
 from tests.bench.clients import ServerApi
 from tests.bench.load_generator import Figures
 from tests.bench.report import MeasurementFailed, Report, say
-from tests.server_process import free_port
+from tests.server_process import free_port, wait_ready
 
 CACHE = Path(__file__).parents[2] / ".cache"
 CB_BLOCKS = 192
@@ -33,9 +31,7 @@ SLOTS, SLOT_TOKENS = 32, 2048
 """Slots of llama-server, and the tokens of each: room for a long prompt and its reply."""
 GRACE_S = 10.0
 GOODBYE_S = 20.0
-PROBE_S = 0.05
 NAMES_S = 90.0
-LAST_WORDS = 2000
 
 
 class ServerLocation(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,27 +105,12 @@ def running(contender: Contender, *, model: str, device: str, dtype: str) -> Ite
                 stderr=output,
             )
         try:
-            _wait_ready(process, place.url + contender.ready, log, contender.ready_s)
+            wait_ready(process, place.url + contender.ready, log, within_s=contender.ready_s)
             yield place.url
+        except AssertionError as error:
+            raise MeasurementFailed(str(error)) from error
         finally:
             _end(process)
-
-
-def _wait_ready(process: subprocess.Popen[bytes], url: str, log: Path, ready_s: float) -> None:
-    deadline = time.monotonic() + ready_s
-    while not _is_ready(url):
-        if process.poll() is not None or time.monotonic() > deadline:
-            why = "ended at its start" if process.poll() is not None else f"was not ready in {ready_s:.0f} s"
-            raise MeasurementFailed(f"the server {why}:\n{log.read_text(errors='replace')[-LAST_WORDS:]}")
-        time.sleep(PROBE_S)  # another process's readiness has no event to wait for
-
-
-def _is_ready(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

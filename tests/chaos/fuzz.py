@@ -32,23 +32,23 @@ LAST = b"the last one"
 _Send = Callable[[MinimalWebSocket, Random], Awaitable[str]]
 
 
-def frames(scenario: Scenario, endpoint: WebSocketEndpoint | None = None) -> Sequence[Measured]:
+async def frames(scenario: Scenario, endpoint: WebSocketEndpoint | None = None) -> Sequence[Measured]:
     """Send odd frames on connections that said hello, or as a client of another WebSocket endpoint."""
     name = endpoint.part if endpoint else "fuzz-frames"
     send = partial(_send_frames, endpoint)
-    return _fuzz(scenario, name, scenario.scale.frames, send, each=A_MESSAGE, within_s=HUNG_S)
+    return await _fuzz(scenario, name, scenario.scale.frames, send, each=A_MESSAGE, within_s=HUNG_S)
 
 
-def handshakes(scenario: Scenario) -> Sequence[Measured]:
+async def handshakes(scenario: Scenario) -> Sequence[Measured]:
     """Send odd requests instead of a handshake."""
     total = scenario.scale.handshakes
-    return _fuzz(scenario, "fuzz-handshakes", total, _send_handshake, each=1, within_s=PATIENCE_S)
+    return await _fuzz(scenario, "fuzz-handshakes", total, _send_handshake, each=1, within_s=PATIENCE_S)
 
 
 ENDPOINTS = {endpoint.part: partial(frames, endpoint=endpoint) for endpoint in WEBSOCKETS}
 
 
-def _fuzz(
+async def _fuzz(
     scenario: Scenario, name: str, total: int, send: _Send, *, each: int, within_s: float
 ) -> Sequence[Measured]:
     outcomes = Counter[str]()
@@ -57,10 +57,10 @@ def _fuzz(
         pid, draw, sizes = server.process.pid, scenario.draw(), []
         for _ in ("warm", "measured"):
             seeds = iter([draw.getrandbits(64) for _ in range(total // each // 2)])
-            outcomes += asyncio.run(_rounds(server.port, seeds, send, within_s, scenario.scale.settle_s))
+            outcomes += await _rounds(server.port, seeds, send, within_s, scenario.scale.settle_s)
             sizes.append(resident_bytes(pid))
         growth = (sizes[1] / sizes[0] - 1) * 100
-        asyncio.run(_is_fine(server.port))
+        await _is_fine(server.port)
     wrong = none(f"{total} of {name}: errors in the log", sorted(unhandled(server.log)))
     readings = {outcome: float(count) for outcome, count in outcomes.most_common()}
     hung = 0.0 if send is _send_handshake else float(outcomes["no answer"])

@@ -24,7 +24,7 @@ from time import monotonic
 from typing import ClassVar
 
 from engine.process.supervision import RestartPolicy
-from tests.bench.report import Measured, Target, none
+from tests.bench.report import Measured, Target, none, say
 from tests.chaos import gateway, scripted_tools
 from tests.chaos.chat_client import (
     PACE_S,
@@ -123,7 +123,7 @@ async def _kill_often(
         await asyncio.sleep(draw.uniform(*CALM_S))
         if (victim := await asyncio.to_thread(kill, draw)) is not None:
             killed[victim] += 1
-            scenario.log(f"  {killed.total()}: {victim} killed, {group.ended} replies")
+            say(f"  {killed.total()}: {victim} killed, {group.ended} replies")
             await group.serving_again(within_s)
     return killed
 
@@ -133,12 +133,8 @@ def _killed(label: str, killed: Counter[str], times: int) -> Measured:
     return Measured(label=label, value=float(killed.total()), readings=readings, target=Target(float(times)))
 
 
-def kills(scenario: Scenario) -> Sequence[Measured]:
+async def kills(scenario: Scenario) -> Sequence[Measured]:
     """Kill so often, and count the losses."""
-    return asyncio.run(_kills(scenario))
-
-
-async def _kills(scenario: Scenario) -> list[Measured]:
     times, killed, service = scenario.scale.kills, Counter[str](), None
     async with AsyncExitStack() as stack:
         store = stack.enter_context(store_server(scenario.folder / "store", fsync="always"))
@@ -160,11 +156,11 @@ async def _kills(scenario: Scenario) -> list[Measured]:
         return [*found, errors("kill -9", parts.servers)]
 
 
-def power_failures(scenario: Scenario) -> Sequence[Measured]:
+async def power_failures(scenario: Scenario) -> Sequence[Measured]:
     """Kill so often, and count the losses."""
     times = scenario.scale.power_failures
-    killed, group, accounts, logged = _power_fails(scenario, "disk", times)
-    _, in_memory, lossy, _ = _power_fails(scenario, "memory", KILLS_IN_MEMORY)
+    killed, group, accounts, logged = await _power_fails(scenario, "disk", times)
+    _, in_memory, lossy, _ = await _power_fails(scenario, "memory", KILLS_IN_MEMORY)
     label, acknowledged = (
         "store killed, unsynced writes gone",
         sum(len(one.sent) for one in in_memory.chat_clients),
@@ -182,7 +178,7 @@ def power_failures(scenario: Scenario) -> Sequence[Measured]:
     ]
 
 
-def _power_fails(
+async def _power_fails(
     scenario: Scenario, durability: str, times: int
 ) -> tuple[Counter[str], ClientGroup, list[Account], list[str]]:
     killed, recovers = Counter[str](), durability == "disk"
@@ -215,18 +211,14 @@ def _power_fails(
             await asyncio.to_thread(service.wait_ready)
 
         quiet_s = QUIET_S if recovers else IMPATIENCE_S
-        running = run_clients(scenario, [service.ws_url], happens, quiet_s=quiet_s, recovers=recovers)
-        group, accounts = asyncio.run(running)
+        urls = [service.ws_url]
+        group, accounts = await run_clients(scenario, urls, happens, quiet_s=quiet_s, recovers=recovers)
         logged = [error for error in unhandled(service.log) if not error.startswith(STORE_DEATH)]
     return killed, group, accounts, logged
 
 
-def tools(scenario: Scenario) -> Sequence[Measured]:
+async def tools(scenario: Scenario) -> Sequence[Measured]:
     """Kill so often while calls are open, and count losses and duplicates."""
-    return asyncio.run(_tools(scenario))
-
-
-async def _tools(scenario: Scenario) -> list[Measured]:
     times, killed = scenario.scale.tool_kills, Counter[str]()
     started, malformed = scenario.folder / "started", scenario.folder / "malformed"
     script = gateway.Script(words=10, pace_s=PACE_S, hurry=scenario.scale.hurry, calls=True)

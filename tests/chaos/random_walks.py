@@ -31,12 +31,8 @@ class WrongWalk(Exception):
     """A walk found something wrong. The message has its seed, its steps, and what the devices received."""
 
 
-def measure(scenario: Scenario) -> Sequence[Measured]:
+async def measure(scenario: Scenario) -> Sequence[Measured]:
     """Walk so often. Raises WrongWalk."""
-    return asyncio.run(_measure(scenario))
-
-
-async def _measure(scenario: Scenario) -> list[Measured]:
     draw, walked, turns = scenario.draw(), 0, 0
     with store_server(scenario.folder / "store") as store:
         environ = {"MIDSTREAM_REDIS_URL": store.url} | gateway.UNHURRIED

@@ -1,8 +1,7 @@
-"""The inputs of a part of `make chaos`: its scale, a folder, a seed, and a function that reports progress."""
+"""The inputs of a part of `make chaos`: its scale, a folder and a seed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -32,21 +31,16 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     engines: bool = True
     """True if engine processes are killed too."""
     chat_clients: int = 16
-    upgrades: int = 2
-    """Replicas of an earlier version; all are replaced by today's."""
     tool_kills: int = 200
     """Kills of gateways and of the store, while calls are open."""
     walks: int = 100
     """Random walks of the state machine."""
-    cuts: int = 1_000
-    """Spoken replies that are cut."""
 
 
 FULL = Scale()
 QUICK = Scale(
     hurry=8.0, settle_s=0.3, frames=1_000, handshakes=200, stalls=1, stall_s=1.0, weather_s=0.25, failovers=1,
-    partitions=12, kills=3, power_failures=2, engines=False, chat_clients=4, upgrades=1, tool_kills=3, walks=3,
-    cuts=6,
+    partitions=12, kills=3, power_failures=2, engines=False, chat_clients=4, tool_kills=3, walks=3,
 )  # fmt: skip
 
 
@@ -56,7 +50,6 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     scale: Scale
     folder: Path
     seed: int
-    log: Callable[[str], None]
 
     def draw(self) -> Random:
         """Return the part's random numbers, the same for the same seed."""

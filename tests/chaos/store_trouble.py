@@ -13,13 +13,14 @@ from functools import partial
 import msgspec
 
 from sessions.store.ownership import LEASE_S
-from tests.bench.report import Measured, at_most, none
+from tests.bench.report import Measured, at_most, none, say
 from tests.chaos.chat_client import ClientGroup, gateways, run_clients
 from tests.chaos.proxy import FAIR, Proxy, Weather, proxy
 from tests.chaos.scenario import Scenario
-from tests.chaos.store_server import StoreServer, store_server
+from tests.chaos.store_server import store_server
 from tests.sessions import server_group
 from tests.sessions.server_group import Node, switch_roles, take_over, watched_by_sentinel, with_replicas
+from tests.store_faults import stalled
 
 WEATHERS = {
     "lags": Weather(delay_s=0.05),
@@ -37,18 +38,14 @@ REFUSED_S = at_most(5.0)
 """How long messages may be refused, or wait, in a planned failover."""
 
 
-def network(scenario: Scenario) -> Sequence[Measured]:
+async def network(scenario: Scenario) -> Sequence[Measured]:
     """Stall the store; then spoil one link after the other, of a replica with the store or with its clients, while others work on.
 
     A hang for longer than a lease is the hardest: other replicas close its turns, and it learns so later.
     """
-    with store_server(scenario.folder / "store") as store:
-        return asyncio.run(_network(scenario, store))
-
-
-async def _network(scenario: Scenario, store: StoreServer) -> list[Measured]:
     scale, dropped, draw = scenario.scale, 0, scenario.draw()
     async with AsyncExitStack() as stack:
+        store = stack.enter_context(store_server(scenario.folder / "store"))
         stores = [await stack.enter_async_context(proxy(store.port)) for _ in range(REPLICAS)]
         environs = ({"MIDSTREAM_REDIS_URL": f"redis://127.0.0.1:{way.port}"} for way in stores)
         clocks = (*(0.0,) * (REPLICAS - 1), CLOCK_OFF_S)
@@ -59,24 +56,23 @@ async def _network(scenario: Scenario, store: StoreServer) -> list[Measured]:
             nonlocal dropped
             before = sum(one.device.losses for one in group.chat_clients)
             for _ in range(scale.stalls):
-                store.stall()
-                await asyncio.sleep(scale.stall_s)
-                store.wake()
+                with stalled(store.process.pid):
+                    await asyncio.sleep(scale.stall_s)
                 await group.go_on()
             dropped = sum(one.device.losses for one in group.chat_clients) - before
             for number in range(scale.partitions):
                 kind, ways = TROUBLES[number // 2 % len(TROUBLES)], (stores, clients)[number % 2]
-                scenario.log(f"  {number + 1}: a link {kind}, {group.ended} replies")
+                say(f"  {number + 1}: a link {kind}, {group.ended} replies")
                 lasts_s = 1.5 * LEASE_S / scale.hurry if kind == "stands still" else scale.weather_s
                 await _spoil(draw.choice(ways), kind, lasts_s)
                 await group.go_on()
 
         urls = [f"ws://127.0.0.1:{way.port}/v1/ws" for way in clients]
         group, accounts = await run_clients(scenario, urls, troubles)
-    stalled = f"a store that stands still for {scale.stall_s:g} s: sockets dropped"
+    label = f"a store that stands still for {scale.stall_s:g} s: sockets dropped"
     stalls = {"stalls": float(scale.stalls)}
     return [
-        Measured(label=stalled, value=float(dropped), readings=stalls, target=at_most(0)),
+        Measured(label=label, value=float(dropped), readings=stalls, target=at_most(0)),
         *group.findings(f"links of {REPLICAS} replicas are spoiled", accounts, scale.partitions),
     ]
 
@@ -98,47 +94,39 @@ async def _spoil(way: Proxy, kind: str, lasts_s: float) -> None:
         way.flow()
 
 
-def _cluster(
+async def _cluster(
     scenario: Scenario, name: str, fail_over: Callable[[Node, Node], Awaitable[None]]
 ) -> Sequence[Measured]:
     """Have replicas of a cluster take their masters' places, one after the other, each while its replica lives."""
     draw = scenario.draw()
+    async with (
+        server_group.cluster(scenario.folder / "masters", **DISK) as masters,
+        with_replicas(masters, scenario.folder / "replicas", **DISK) as replicas,
+    ):
+        shards = list(zip(masters, replicas, strict=True))
 
-    async def run() -> list[Measured]:
-        async with (
-            server_group.cluster(scenario.folder / "masters", **DISK) as masters,
-            with_replicas(masters, scenario.folder / "replicas", **DISK) as replicas,
-        ):
-            shards = list(zip(masters, replicas, strict=True))
+        async def replace() -> None:
+            place = draw.randrange(len(shards))
+            await fail_over(*shards[place])
+            shards[place] = shards[place][::-1]
 
-            async def replace() -> None:
-                place = draw.randrange(len(shards))
-                await fail_over(*shards[place])
-                shards[place] = shards[place][::-1]
-
-            url = f"redis+cluster://127.0.0.1:{masters[0].port},127.0.0.1:{replicas[1].port}"
-            return await _failovers(scenario, name, url, replace)
-
-    return asyncio.run(run())
+        url = f"redis+cluster://127.0.0.1:{masters[0].port},127.0.0.1:{replicas[1].port}"
+        return await _failovers(scenario, name, url, replace)
 
 
-def _sentinel(scenario: Scenario, name: str) -> Sequence[Measured]:
+async def _sentinel(scenario: Scenario, name: str) -> Sequence[Measured]:
     """Kill the master that Sentinels watch, or have them switch to its replica, several times."""
+    folder = scenario.folder / "group"
+    async with watched_by_sentinel(folder, watch=WATCH, sentinels=SENTINELS, **DISK) as group:
 
-    async def run() -> list[Measured]:
-        folder = scenario.folder / "group"
-        async with watched_by_sentinel(folder, watch=WATCH, sentinels=SENTINELS, **DISK) as group:
+        async def replace() -> None:
+            if name == "sentinel-planned":
+                await group.switch()
+            else:
+                await take_over(group.master, group.replica)
+                group.master, group.replica = group.replica, group.master
 
-            async def replace() -> None:
-                if name == "sentinel-planned":
-                    await group.switch()
-                else:
-                    await take_over(group.master, group.replica)
-                    group.master, group.replica = group.replica, group.master
-
-            return await _failovers(scenario, name, group.url, replace)
-
-    return asyncio.run(run())
+        return await _failovers(scenario, name, group.url, replace)
 
 
 async def _failovers(
@@ -157,7 +145,7 @@ async def _failovers(
         for number in range(times):
             await replace()
             await group.go_on()
-            scenario.log(f"  {number + 1}: a master was replaced, {group.ended} replies")
+            say(f"  {number + 1}: a master was replaced, {group.ended} replies")
 
     async with gateways(scenario, environ, environ) as servers:
         group, accounts = await run_clients(scenario, [server.ws_url for server in servers], troubles)
@@ -176,7 +164,7 @@ async def _failovers(
     return [msgspec.structs.replace(one, target=None) for one in found]
 
 
-FAILOVERS: dict[str, Callable[[Scenario], Sequence[Measured]]] = {
+FAILOVERS: dict[str, Callable[[Scenario], Awaitable[Sequence[Measured]]]] = {
     "cluster": partial(_cluster, name="cluster", fail_over=take_over),
     "cluster-planned": partial(_cluster, name="cluster-planned", fail_over=switch_roles),
     "cluster-unconfirmed": partial(_cluster, name="cluster-unconfirmed", fail_over=take_over),

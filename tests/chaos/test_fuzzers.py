@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from random import Random
 
@@ -41,10 +41,10 @@ def test_what_is_odd_repeats_with_its_seed(make: Callable[[Random], bytes]) -> N
 
 
 @pytest.mark.parametrize("fuzz_with", [fuzz.frames, fuzz.handshakes, *fuzz.ENDPOINTS.values()])
-def test_nonsense_leaves_no_error_and_no_connection_without_an_answer(
-    fuzz_with: Callable[[Scenario], Sequence[Measured]], tmp_path: Path
+async def test_nonsense_leaves_no_error_and_no_connection_without_an_answer(
+    fuzz_with: Callable[[Scenario], Awaitable[Sequence[Measured]]], tmp_path: Path
 ) -> None:
-    found = fuzz_with(Scenario(scale=QUICK, folder=tmp_path, seed=1, log=print))
+    found = await fuzz_with(Scenario(scale=QUICK, folder=tmp_path, seed=1))
     assert [f"{one.label}: {one.note}" for one in found if one.is_about_faults and not one.met] == []
 
 

@@ -1,12 +1,12 @@
 """OpenAI's agents SDK: a session kept by the Conversations API, its items, the last one taken back, and the end of it."""
 
 import asyncio
-import json
 
 import openai
 from agents import Agent, OpenAIConversationsSession, Runner, set_default_openai_client, set_tracing_disabled
+from shared import MODEL, say
 
-AGENT = Agent(name="Assistant", instructions="You are a helpful assistant.", model="midstream-demo")
+AGENT = Agent(name="Assistant", instructions="You are a helpful assistant.", model=MODEL)
 
 
 def words(item):
@@ -22,16 +22,16 @@ async def main():
     session = OpenAIConversationsSession(openai_client=client)
     await Runner.run(AGENT, "My name is Ada.", session=session)
     again = await Runner.run(AGENT, "What is my name?", session=session)
-    print(json.dumps({"did": "again", "text": again.final_output}))
-    print(json.dumps({"did": "items", "items": [words(item) for item in await session.get_items()]}))
-    print(json.dumps({"did": "popped", "item": words(await session.pop_item())}))
-    print(json.dumps({"did": "left", "items": [words(item) for item in await session.get_items()]}))
+    say("again", text=again.final_output)
+    say("items", items=[words(item) for item in await session.get_items()])
+    say("popped", item=words(await session.pop_item()))
+    say("left", items=[words(item) for item in await session.get_items()])
     conversation_id = await session._get_session_id()
     await session.clear_session()
     try:
         await client.conversations.retrieve(conversation_id)
     except openai.NotFoundError:
-        print(json.dumps({"did": "cleared"}))
+        say("cleared")
 
 
 asyncio.run(main())

@@ -1,12 +1,11 @@
 """OpenAI's agents SDK for Python: a turn, one that is interrupted, one that remembers the first, and the history."""
 
 import asyncio
-import json
 import os
 
 from agents.realtime import RealtimeAgent, RealtimeRunner
+from shared import MODEL, say
 
-MODEL = "midstream-demo"
 URL = os.environ["OPENAI_BASE_URL"].replace("http", "ws", 1) + f"/realtime?model={MODEL}"
 
 AGENT = RealtimeAgent(name="Assistant", instructions="You are a helpful assistant.")
@@ -37,12 +36,12 @@ async def main():
     runner = RealtimeRunner(AGENT, config={"model_settings": SETTINGS})
     async with await runner.run(model_config={"url": URL}) as session:
         output, _ = await reply(session, "My name is Ada.")
-        print(json.dumps({"did": "first", "text": output}))
+        say("first", text=output)
         output, _ = await reply(session, "Count from 1 to 500.", until=" 20,")
-        print(json.dumps({"did": "cancelled", "text": output}))
+        say("cancelled", text=output)
         output, items = await reply(session, "What is my name?")
-        print(json.dumps({"did": "again", "text": output}))
-        print(json.dumps({"did": "history", "items": items}))
+        say("again", text=output)
+        say("history", items=items)
 
 
 asyncio.run(main())

@@ -7,6 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from shared import say
+
 REQUESTS = 24
 OUTPUT_TOKENS = 32
 TOKENIZER = os.environ["GUIDELLM_TOKENIZER"]
@@ -32,13 +34,5 @@ with tempfile.TemporaryDirectory() as folder:
 
 metrics = benchmark["metrics"]
 tokens = metrics["output_token_count"]["successful"]
-print(
-    json.dumps(
-        {
-            "did": "load",
-            "requests": metrics["request_totals"],
-            "at_once": metrics["request_concurrency"]["successful"]["max"],
-            "tokens": [tokens["min"], tokens["max"]],
-        }
-    )
-)
+at_once = metrics["request_concurrency"]["successful"]["max"]
+say("load", requests=metrics["request_totals"], at_once=at_once, tokens=[tokens["min"], tokens["max"]])

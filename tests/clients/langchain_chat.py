@@ -1,20 +1,21 @@
 """LangChain: invoke, stream, and an astream whose task is cancelled in the middle."""
 
 import asyncio
-import json
 
 from langchain_openai import ChatOpenAI
 from openai import NotFoundError
+from shared import MODEL, say
 
-model = ChatOpenAI(model="midstream-demo", temperature=0)  # reads OPENAI_BASE_URL and OPENAI_API_KEY
+PROMPT = "Count from 1 to 500."
+model = ChatOpenAI(model=MODEL, temperature=0)  # reads OPENAI_BASE_URL and OPENAI_API_KEY
 
-whole = model.invoke("Count from 1 to 500.", stop=[" 12"])
-print(json.dumps({"did": "whole", "text": whole.text, "tokens": whole.usage_metadata["output_tokens"]}))
+whole = model.invoke(PROMPT, stop=[" 12"])
+say("whole", text=whole.text, tokens=whole.usage_metadata["output_tokens"])
 
 reply = None
-for chunk in model.stream("Count from 1 to 500.", stop=[" 12"], stream_usage=True):
+for chunk in model.stream(PROMPT, stop=[" 12"], stream_usage=True):
     reply = chunk if reply is None else reply + chunk
-print(json.dumps({"did": "stream", "text": reply.text, "tokens": reply.usage_metadata["output_tokens"]}))
+say("stream", text=reply.text, tokens=reply.usage_metadata["output_tokens"])
 
 
 async def leave() -> None:
@@ -23,7 +24,7 @@ async def leave() -> None:
 
     async def read() -> None:
         nonlocal text
-        async for chunk in model.astream("Count from 1 to 500."):
+        async for chunk in model.astream(PROMPT):
             text += chunk.text
             if " 20," in text:
                 enough.set()
@@ -32,7 +33,7 @@ async def leave() -> None:
     await enough.wait()
     reading.cancel()
     await asyncio.gather(reading, return_exceptions=True)
-    print(json.dumps({"did": "left", "text": text, "cancelled": reading.cancelled()}))
+    say("left", text=text)
 
 
 asyncio.run(leave())
@@ -40,4 +41,4 @@ asyncio.run(leave())
 try:
     ChatOpenAI(model="another").invoke("Hello!")
 except NotFoundError as error:
-    print(json.dumps({"did": "refused", "why": str(error)}))
+    say("refused", why=str(error))

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import openai
+from openai_chat import chat
+from shared import MODEL, say
 
 PATIENCE_S = 120
 KEY = f"sk-{secrets.token_hex(32)}"
-MODEL = "midstream-demo"
-COUNT = [{"role": "user", "content": "Count from 1 to 500."}]
 
 
 def settings() -> str:
@@ -47,9 +47,12 @@ def proxy() -> Iterator[str]:
                 stderr=file,
                 env=os.environ | {"LITELLM_MASTER_KEY": KEY},
             )
+        url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + PATIENCE_S
         try:
-            url = f"http://127.0.0.1:{port}"
-            wait(f"{url}/health/liveliness", process, log)
+            while not answers(f"{url}/health/liveliness"):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    sys.exit(f"The proxy does not answer:\n{log.read_text()[-3000:]}")
+                time.sleep(0.2)
             yield url
         finally:
             process.terminate()
@@ -59,44 +62,12 @@ def proxy() -> Iterator[str]:
                 process.kill()
 
 
-def wait(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while process.poll() is None and time.monotonic() < deadline:
-        try:
-            urllib.request.urlopen(url, timeout=5).close()
-        except OSError:
-            time.sleep(0.2)
-        else:
-            return
-    sys.exit(f"The proxy does not answer:\n{log.read_text()[-3000:]}")
-
-
-def chat(client: openai.OpenAI) -> None:
-    whole = client.chat.completions.create(model=MODEL, messages=COUNT, temperature=0, stop=" 12")
-    text = whole.choices[0].message.content
-    print(json.dumps({"did": "whole", "text": text, "tokens": whole.usage.completion_tokens}))
-
-    text, tokens = "", None
-    usage = {"include_usage": True}
-    for chunk in client.chat.completions.create(
-        model=MODEL, messages=COUNT, temperature=0, stop=" 12", stream=True, stream_options=usage
-    ):
-        text += "".join(choice.delta.content or "" for choice in chunk.choices)
-        tokens = chunk.usage.completion_tokens if chunk.usage else tokens
-    print(json.dumps({"did": "stream", "text": text, "tokens": tokens}))
-
-    text = ""
-    with client.chat.completions.create(model=MODEL, messages=COUNT, temperature=0, stream=True) as stream:
-        for chunk in stream:
-            text += chunk.choices[0].delta.content or ""
-            if " 20," in text:
-                break
-    print(json.dumps({"did": "left", "text": text}))
-
+def answers(url: str) -> bool:
     try:
-        client.chat.completions.create(model="another", messages=COUNT)
-    except openai.NotFoundError as error:
-        print(json.dumps({"did": "refused", "why": str(error)}))
+        urllib.request.urlopen(url, timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 def respond(client: openai.OpenAI) -> None:
@@ -107,12 +78,12 @@ def respond(client: openai.OpenAI) -> None:
         return bool(client.chat.completions.create(model=MODEL, messages=hello).choices[0].message.content)
 
     first = client.responses.create(model=MODEL, input="Hello!")
-    print(json.dumps({"did": "responded", "text": first.output_text, "chats": chats()}))
+    say("responded", text=first.output_text, chats=chats())
 
     text = ""
     for event in client.responses.create(model=MODEL, input="Hello!", stream=True):
         text += event.delta if event.type == "response.output_text.delta" else ""
-    print(json.dumps({"did": "responded_in_parts", "text": text, "chats": chats()}))
+    say("responded_in_parts", text=text, chats=chats())
 
     count = client.responses.create(model=MODEL, input="Count from 1 to 500.", temperature=0, stream=True)
     text = ""
@@ -121,12 +92,12 @@ def respond(client: openai.OpenAI) -> None:
             text += event.delta if event.type == "response.output_text.delta" else ""
             if " 20," in text:
                 break
-    print(json.dumps({"did": "responding_left", "text": text, "chats": chats()}))
+    say("responding_left", text=text, chats=chats())
 
     try:
-        client.responses.create(model=MODEL, input="Hello!", max_output_tokens=10**9)
+        client.responses.create(model=MODEL, input="Hello!", temperature=9)
     except openai.BadRequestError as error:
-        print(json.dumps({"did": "not_responded", "why": str(error), "chats": chats()}))
+        say("not_responded", why=str(error), chats=chats())
 
 
 with proxy() as url, openai.OpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=0) as client:

@@ -1,9 +1,9 @@
 """LiveKit's plugin for OpenAI, text only: a turn, one that is interrupted, one that remembers the first, the history."""
 
 import asyncio
-import json
 
 from livekit.plugins.openai.realtime import RealtimeModel
+from shared import MODEL, say
 
 
 async def reply(session, text, *, until=None):
@@ -24,16 +24,16 @@ async def reply(session, text, *, until=None):
 
 async def main():
     """Reads OPENAI_BASE_URL and OPENAI_API_KEY."""
-    model = RealtimeModel(model="midstream-demo", modalities=["text"])
+    model = RealtimeModel(model=MODEL, modalities=["text"])
     session = model.session()
     failures = []
     session.on("error", failures.append)
     await session.update_instructions("You are a helpful assistant.")
-    print(json.dumps({"did": "first"} | await reply(session, "My name is Ada.")))
-    print(json.dumps({"did": "cancelled"} | await reply(session, "Count from 1 to 500.", until=" 20,")))
-    print(json.dumps({"did": "again"} | await reply(session, "What is my name?")))
+    say("first", **await reply(session, "My name is Ada."))
+    say("cancelled", **await reply(session, "Count from 1 to 500.", until=" 20,"))
+    say("again", **await reply(session, "What is my name?"))
     items = [[item.role, item.text_content] for item in session.chat_ctx.items]
-    print(json.dumps({"did": "history", "items": items}))
+    say("history", items=items)
     await session.aclose()
     await model.aclose()
     if failures:

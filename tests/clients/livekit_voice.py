@@ -1,26 +1,11 @@
 """LiveKit's plugin for OpenAI with sound: two spoken turns, the second interrupted by speech and truncated to what was played."""
 
 import asyncio
-import json
-import os
-from pathlib import Path
+from functools import partial
 
 from livekit import rtc
 from livekit.plugins.openai.realtime import RealtimeModel
-
-RATE = 24_000
-PART = RATE // 25 * 2
-
-
-async def listen(session, waiting):
-    """A microphone: what waits, or silence, as fast as it is spoken."""
-    while True:
-        part = bytes(waiting[:PART]).ljust(PART, b"\0")
-        del waiting[:PART]
-        session.push_audio(
-            rtc.AudioFrame(data=part, sample_rate=RATE, num_channels=1, samples_per_channel=PART // 2)
-        )
-        await asyncio.sleep(0.04)
+from shared import MODEL, RATE, Microphone
 
 
 class Ears:
@@ -59,25 +44,17 @@ async def reply(session, ears, on_sound=None):
 
 
 async def main():
-    """Reads OPENAI_BASE_URL, OPENAI_API_KEY, and SPOKEN: a folder of what is said."""
-    waiting = bytearray()
-
-    def speak(name):
-        waiting.extend(Path(os.environ["SPOKEN"], f"{name}.pcm").read_bytes())
-
-    model = RealtimeModel(model="midstream-demo")
+    """Reads OPENAI_BASE_URL and OPENAI_API_KEY."""
+    model = RealtimeModel(model=MODEL)
     session = model.session()
     failures = []
     session.on("error", failures.append)
-    ears = Ears(session)
-    microphone = asyncio.create_task(listen(session, waiting))
-    speak("name")
-    print(json.dumps({"did": "first"} | await reply(session, ears)))
-    speak("story")
-    interruption = (RATE * 2 * 6 // 5, lambda: speak("again"))
-    print(json.dumps({"did": "interrupted"} | await reply(session, ears, interruption)))
-    print(json.dumps({"did": "again"} | await reply(session, ears)))
-    microphone.cancel()
+
+    async def push(part):
+        samples = len(part) // 2
+        session.push_audio(rtc.AudioFrame(part, RATE, num_channels=1, samples_per_channel=samples))
+
+    await Microphone(push).talk(partial(reply, session, Ears(session)))
     await session.aclose()
     await model.aclose()
     if failures:

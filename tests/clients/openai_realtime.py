@@ -1,11 +1,9 @@
 """OpenAI's Python client over its Realtime protocol: a turn, one that is cancelled, one that remembers the first."""
 
 import asyncio
-import json
 
 import openai
-
-MODEL = "midstream-demo"
+from shared import MODEL, say
 
 
 async def reply(connection, text, *, until=None):
@@ -40,11 +38,11 @@ async def main():
     """Reads OPENAI_BASE_URL and OPENAI_API_KEY."""
     async with openai.AsyncOpenAI() as client, client.realtime.connect(model=MODEL) as connection:
         await connection.session.update(session={"type": "realtime", "output_modalities": ["text"]})
-        print(json.dumps({"did": "first"} | await reply(connection, "My name is Ada.")))
+        say("first", **await reply(connection, "My name is Ada."))
         cancelled = await reply(connection, "Count from 1 to 500.", until=" 20,")
         cancelled["kept"] = await kept(connection, cancelled["item"])
-        print(json.dumps({"did": "cancelled"} | cancelled))
-        print(json.dumps({"did": "again"} | await reply(connection, "What is my name?")))
+        say("cancelled", **cancelled)
+        say("again", **await reply(connection, "What is my name?"))
 
 
 asyncio.run(main())

@@ -6,8 +6,8 @@ import json
 import openai
 from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter
+from shared import MODEL, say
 
-MODEL = "midstream-demo"
 TOOL = {
     "type": "function",
     "name": "get_weather",
@@ -43,23 +43,13 @@ async def main():
         events = await receive_until(connection, "response.done")
         call = next(item for item in events[-1].response.output if item.type == "function_call")
         parts = [one.delta for one in events if one.type == "response.function_call_arguments.delta"]
-        print(
-            json.dumps(
-                {
-                    "did": "called",
-                    "name": call.name,
-                    "arguments": json.loads(call.arguments),
-                    "streamed": "".join(parts) == call.arguments,
-                }
-            )
-        )
+        streamed = "".join(parts) == call.arguments
+        say("called", name=call.name, arguments=json.loads(call.arguments), streamed=streamed)
         output = {"type": "function_call_output", "call_id": call.call_id, "output": "Rain, 7 degrees."}
         await connection.conversation.item.create(item=output)
         await connection.response.create()
         done = (await receive_until(connection, "response.done"))[-1].response
-        print(
-            json.dumps({"did": "answered", "status": done.status, "kinds": [one.type for one in done.output]})
-        )
+        say("answered", status=done.status, kinds=[one.type for one in done.output])
 
 
 asyncio.run(main())

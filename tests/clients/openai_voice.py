@@ -2,23 +2,10 @@
 
 import asyncio
 import base64
-import json
-import os
-from pathlib import Path
+from functools import partial
 
 import openai
-
-RATE = 24_000
-PART = RATE // 25 * 2
-
-
-async def listen(connection, waiting):
-    """A microphone: what waits, or silence, as fast as it is spoken."""
-    while True:
-        part = bytes(waiting[:PART]).ljust(PART, b"\0")
-        del waiting[:PART]
-        await connection.input_audio_buffer.append(audio=base64.b64encode(part).decode())
-        await asyncio.sleep(0.04)
+from shared import MODEL, RATE, Microphone
 
 
 class Reply:
@@ -67,13 +54,8 @@ async def reply(connection, on_sound=None):  # noqa: C901 - one for each event
 
 
 async def main():
-    """Reads OPENAI_BASE_URL, OPENAI_API_KEY, and SPOKEN: a folder of what is said."""
-    waiting = bytearray()
-
-    def speak(name):
-        waiting.extend(Path(os.environ["SPOKEN"], f"{name}.pcm").read_bytes())
-
-    async with openai.AsyncOpenAI().realtime.connect(model="midstream-demo") as connection:
+    """Reads OPENAI_BASE_URL and OPENAI_API_KEY."""
+    async with openai.AsyncOpenAI().realtime.connect(model=MODEL) as connection:
         audio = {
             "input": {
                 "format": {"type": "audio/pcm", "rate": RATE},
@@ -84,14 +66,11 @@ async def main():
         }
         session = {"type": "realtime", "output_modalities": ["audio"], "audio": audio}
         await connection.session.update(session=session)
-        microphone = asyncio.create_task(listen(connection, waiting))
-        speak("name")
-        print(json.dumps({"did": "first"} | await reply(connection)))
-        speak("story")
-        interruption = (RATE * 2 * 6 // 5, lambda: speak("again"))
-        print(json.dumps({"did": "interrupted"} | await reply(connection, interruption)))
-        print(json.dumps({"did": "again"} | await reply(connection)))
-        microphone.cancel()
+
+        async def push(part):
+            await connection.input_audio_buffer.append(audio=base64.b64encode(part).decode())
+
+        await Microphone(push).talk(partial(reply, connection))
 
 
 asyncio.run(main())

@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-import json
 import wave
 
 from pipecat.frames.frames import TranscriptionFrame, TTSAudioRawFrame, TTSSpeakFrame
@@ -10,9 +9,7 @@ from pipecat.pipeline.task import PipelineParams
 from pipecat.services.openai.stt import OpenAISTTService
 from pipecat.services.openai.tts import OpenAITTSService
 from pipecat.tests.utils import run_test
-
-TEXT = "Tell me a story about a lighthouse."
-RATE = 24_000
+from shared import RATE, STORY, say
 
 
 def wav(pcm):
@@ -28,7 +25,7 @@ async def main():
     tts = OpenAITTSService(settings=OpenAITTSService.Settings(speed=0.8))
     spoken, _ = await run_test(
         tts,
-        frames_to_send=[TTSSpeakFrame(TEXT)],
+        frames_to_send=[TTSSpeakFrame(STORY)],
         pipeline_params=PipelineParams(audio_out_sample_rate=RATE),
         start_timeout=60,
     )
@@ -36,7 +33,7 @@ async def main():
     stt = OpenAISTTService()
     received = [frame async for frame in stt.run_stt(wav(pcm))]
     words = " ".join(frame.text for frame in received if isinstance(frame, TranscriptionFrame))
-    print(json.dumps({"did": "spoke", "seconds": len(pcm) / 2 / RATE, "heard": words}))
+    say("spoke", seconds=len(pcm) / 2 / RATE, heard=words)
 
 
 asyncio.run(main())

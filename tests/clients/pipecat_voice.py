@@ -1,9 +1,8 @@
 """Pipecat's service for OpenAI's Realtime API: two spoken turns, the second interrupted by speech, which the service truncates."""
 
 import asyncio
-import json
 import os
-from pathlib import Path
+from functools import partial
 
 from loguru import logger
 from pipecat.frames.frames import (
@@ -20,9 +19,7 @@ from pipecat.pipeline.task import PipelineParams, PipelineTask
 from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.services.openai.realtime import events
 from pipecat.services.openai.realtime.llm import OpenAIRealtimeLLMService
-
-RATE = 24_000
-PART = RATE // 25 * 2
+from shared import MODEL, RATE, Microphone
 
 
 class Listener(FrameProcessor):
@@ -41,17 +38,9 @@ class Listener(FrameProcessor):
         await self.push_frame(frame, direction)
 
 
-async def listen(task, waiting):
-    """A microphone: what waits, or silence, as fast as it is spoken."""
-    while True:
-        part = bytes(waiting[:PART]).ljust(PART, b"\0")
-        del waiting[:PART]
-        await task.queue_frame(InputAudioRawFrame(audio=part, sample_rate=RATE, num_channels=1))
-        await asyncio.sleep(0.04)
-
-
-async def reply(heard, on_sound=None):
-    """What is replied to what is said."""
+async def reply(heard, truncated, on_sound=None):
+    """What is replied to what is said, and how much of it was played where it was interrupted."""
+    truncated.clear()
     reported = {"heard": "", "said": "", "ms": None, "bytes": 0}
     while True:
         frame = await heard.get()
@@ -68,17 +57,13 @@ async def reply(heard, on_sound=None):
                     on_sound[1]()
                     on_sound = None
             case LLMFullResponseEndFrame() if reported["bytes"]:
-                return reported
+                return reported | ({"ms": truncated[-1]} if truncated else {})
 
 
 async def main():
-    """Reads OPENAI_BASE_URL, OPENAI_API_KEY, and SPOKEN: a folder of what is said."""
+    """Reads OPENAI_BASE_URL and OPENAI_API_KEY."""
     logger.remove()
-    waiting, heard, truncated = bytearray(), asyncio.Queue(), []
-
-    def speak(name):
-        waiting.extend(Path(os.environ["SPOKEN"], f"{name}.pcm").read_bytes())
-
+    heard, truncated = asyncio.Queue(), []
     sound = events.AudioInput(
         transcription=events.InputAudioTranscription(), turn_detection=events.TurnDetection()
     )
@@ -86,7 +71,7 @@ async def main():
         api_key=os.environ["OPENAI_API_KEY"],
         base_url=f"{os.environ['OPENAI_BASE_URL'].replace('http', 'ws')}/realtime",
         settings=OpenAIRealtimeLLMService.Settings(
-            model="midstream-demo",
+            model=MODEL,
             session_properties=events.SessionProperties(audio=events.AudioConfiguration(input=sound)),
         ),
     )
@@ -103,15 +88,11 @@ async def main():
         params=PipelineParams(audio_in_sample_rate=RATE, audio_out_sample_rate=RATE),
     )
     running = asyncio.create_task(PipelineRunner(handle_sigint=False).run(task))
-    microphone = asyncio.create_task(listen(task, waiting))
-    speak("name")
-    print(json.dumps({"did": "first"} | await reply(heard)))
-    speak("story")
-    interruption = (RATE * 2 * 6 // 5, lambda: speak("again"))
-    reported = await reply(heard, interruption)
-    print(json.dumps({"did": "interrupted"} | reported | {"ms": truncated[-1]}))
-    print(json.dumps({"did": "again"} | await reply(heard)))
-    microphone.cancel()
+
+    async def push(part):
+        await task.queue_frame(InputAudioRawFrame(audio=part, sample_rate=RATE, num_channels=1))
+
+    await Microphone(push).talk(partial(reply, heard, truncated))
     await task.cancel()
     await running
 

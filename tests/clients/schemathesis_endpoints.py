@@ -3,17 +3,16 @@
 `PHASES`, `EXAMPLES`, `PATHS` and `SHOWN` say which, how many of each, of which paths, and by whose key; `SHOWN` may be empty.
 """
 
-import json
 import os
 import subprocess
 import sys
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
+
+from shared import say
 
 SERVER = os.environ["OPENAI_BASE_URL"].removesuffix("/v1")
 SHOWN = os.environ.get("SHOWN", "")
-print(json.dumps({"did": "start", "version": version("schemathesis")}))
 done = subprocess.run(
     [
         Path(sys.executable).parent / "schemathesis",
@@ -34,4 +33,4 @@ done = subprocess.run(
     text=True,
     check=False,
 )
-print(json.dumps({"did": "run", "status": done.returncode, "report": done.stdout[-8000:] + done.stderr}))
+say("run", status=done.returncode, report=done.stdout[-8000:] + done.stderr)

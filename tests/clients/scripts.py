@@ -7,6 +7,7 @@ import os
 import subprocess
 import uuid
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 PATIENCE_S = 300
@@ -40,4 +41,5 @@ def run(
 def _clean() -> dict[str, str]:
     """The environment without what would lead a client to another server, or have it ask the internet."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "LITELLM_"))}
-    return ours | {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    ours |= {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    return ours | {"PYTHONPATH": str(Path(__file__).parent)}  # for `shared.py`

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import tomllib
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -73,12 +74,8 @@ async def test_the_tools_of_its_readme_are_called(project: Path, tmp_path: Path)
     _, example, _ = re.findall(r"```js\n(.*?)```", (PACKAGE / "README.md").read_text(), re.DOTALL)
     (project / "tools.js").write_text(example)
     async with serving(tmp_path, engine) as running:
-        environ = os.environ | {"MIDSTREAM_URL": running.ws_url}
-        node = await asyncio.create_subprocess_exec(
-            "node", "tools.js", cwd=project, env=environ, stdout=asyncio.subprocess.PIPE
-        )
-        out, _ = await node.communicate()
-    assert (node.returncode, out.decode()) == (0, "It rains there.\n")
+        run = partial(done, "node", "tools.js", at=project, MIDSTREAM_URL=running.ws_url)
+        assert await asyncio.to_thread(run) == "It rains there.\n"
     assert engine.requests[1].messages[-1].content == "Rain in Bern."
 
 
@@ -94,12 +91,8 @@ async def test_the_ai_sdks_transport_calls_tools_and_stops(project: Path, tmp_pa
     engine.script(["word "] * 60)
     shutil.copy(HERE / "npm_ai_sdk.mjs", project)
     async with serving(tmp_path, engine, tools=("tests.app.server_tools:noon",)) as running:
-        environ = os.environ | {"MIDSTREAM_URL": running.ws_url}
-        node = await asyncio.create_subprocess_exec(
-            "node", "npm_ai_sdk.mjs", cwd=project, env=environ, stdout=asyncio.subprocess.PIPE
-        )
-        out, _ = await node.communicate()
-    output = json.loads(out)
+        run = partial(done, "node", "npm_ai_sdk.mjs", at=project, MIDSTREAM_URL=running.ws_url)
+        output = json.loads(await asyncio.to_thread(run))
     requested, allowed, answered, anew, stopped, resumed = output["told"]
     for chunks in (requested, allowed, answered, anew, resumed):
         check(chunks)

@@ -6,9 +6,13 @@ built-in tools.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
@@ -16,11 +20,11 @@ from playwright.sync_api import Page, expect, sync_playwright
 from tests.browser.test_voice import MICROPHONE, needs_a_voice, recording
 from tests.clients.conftest import GRAMMAR
 from tests.clients.environments import NotInstallable, program_of
-from tests.clients.open_webui import running, sign_up
 from tests.clients.tools import scripted_server
 from tests.clients.turn_log import ends_of_turns, stopped
-from tests.server_process import ServerProcess, serving
+from tests.server_process import ServerProcess, free_port, serving, wait_ready
 
+READY_S = 900
 PATIENCE_MS = 120_000
 SENTENCE = "Tell me a story about a lighthouse."
 RECORDED = "0:06"
@@ -35,6 +39,57 @@ LISTEN_IN = """
 """
 
 pytestmark = [pytest.mark.clients, pytest.mark.browser, pytest.mark.timeout(2400)]
+
+
+@contextmanager
+def running(
+    program: Path, gateways: Sequence[ServerProcess], folder: Path, *, speech: ServerProcess | None = None
+) -> Iterator[str]:
+    """Open WebUI in a folder of its own, with no way to the internet that it would ask for models. Gives its address.
+
+    `speech`: the gateway for dictation and reading aloud, as an administrator names it on the page; models and voice are
+    left at their defaults.
+    """
+    port = free_port()
+    environ = os.environ | {
+        "DATA_DIR": str(folder),
+        "WEBUI_SECRET_KEY": "a secret of this test, long enough for a signature",
+        "OPENAI_API_BASE_URLS": ";".join(f"{one.url}/v1" for one in gateways),
+        "OPENAI_API_KEYS": ";".join("a-name-of-its-own" for _ in gateways),
+        "ENABLE_OLLAMA_API": "false",
+        "OFFLINE_MODE": "true",  # it looks for no newer version, and downloads no model
+        "RAG_EMBEDDING_ENGINE": "openai",  # nor does it look for one that embeds
+        "NO_PROXY": "127.0.0.1",
+        "no_proxy": "127.0.0.1",
+    }
+    environ.pop("PYTHONPATH", None)
+    if speech is not None:
+        for kind in ("STT", "TTS"):
+            environ[f"AUDIO_{kind}_ENGINE"] = "openai"
+            environ[f"AUDIO_{kind}_OPENAI_API_BASE_URL"] = f"{speech.url}/v1"
+            environ[f"AUDIO_{kind}_OPENAI_API_KEY"] = "a-name-of-its-own"
+    log = folder / "webui.log"
+    with log.open("w") as file:
+        command = [str(program), "serve", "--host", "127.0.0.1", "--port", str(port)]
+        process = subprocess.Popen(command, cwd=folder, env=environ, stdout=file, stderr=file)
+    try:
+        wait_ready(process, f"http://127.0.0.1:{port}/health", log, within_s=READY_S)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+def sign_up(page: Page, url: str) -> None:
+    """Become its first person, and close what is new in this version."""
+    page.goto(f"{url}/auth")
+    page.get_by_role("button", name="Get started").click()
+    page.locator("input[autocomplete=name]").fill("Ada")
+    page.locator("input[type=email]").fill("ada@example.org")
+    for secret in page.locator("input[type=password]").all():
+        secret.fill("a long secret")
+    page.locator("button[type=submit]").click()
+    page.get_by_role("button", name="Okay, Let's Go!").dispatch_event("click")  # it moves for long
 
 
 @pytest.fixture(scope="module")

@@ -23,14 +23,8 @@ pytestmark = [
     "script", ["livekit_speech.py", "pipecat_speech.py", "agents_speech.py", "tools/aisdk_speech.mjs"]
 )
 def test_what_a_client_has_spoken_is_heard(script: str, run_script: Runner, speaking: ServerProcess) -> None:
-    output = run_script(script, speaking.url)["spoke"]
-    assert output["heard"] == "tell me a story about a lighthouse"
-    assert output["seconds"] > 1
-
-
-@pytest.mark.parametrize("script", ["livekit_transcription.py", "agents_transcription.py"])
-def test_a_realtime_transcription_hears_what_a_client_has_spoken(
-    script: str, run_script: Runner, speaking: ServerProcess
-) -> None:
-    output = run_script(script, speaking.url)["transcribed"]
-    assert output["heard"] == "tell me a story about a lighthouse"
+    """Pipecat and the AI SDK have no transcription sessions."""
+    output = run_script(script, speaking.url)
+    assert output["spoke"]["seconds"] > 1
+    assert {one["heard"] for one in output.values()} == {"tell me a story about a lighthouse"}
+    assert ("transcribed" in output) == (script in ("livekit_speech.py", "agents_speech.py"))

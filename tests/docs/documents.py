@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
 from pathlib import Path
 
@@ -35,3 +37,16 @@ def snippets(document: Path, language: str) -> list[str]:
 def prose(document: Path) -> str:
     """A document without its code."""
     return _CODE.sub("", document.read_text())
+
+
+async def run_program(*command: str, **environ: str) -> tuple[int, str]:
+    """The exit status of a program, and what it printed."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        cwd=ROOT,
+        env=os.environ | environ,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    return process.returncode or 0, (out or err).decode()

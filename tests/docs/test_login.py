@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import re
 import shlex
 import sys
@@ -17,26 +15,13 @@ from connections.authentication.access import REFRESH_S, TICKET_S
 from connections.authentication.api_keys import MAX_SUBJECT
 from connections.authentication.json_web_tokens import LEEWAY_S
 from tests.app.in_process_service import InProcessService, serving
-from tests.docs.documents import ROOT, prose, snippets
+from tests.docs.documents import ROOT, prose, run_program, snippets
 from tests.jwt_signing import SECRET, token
 
 GUIDE = ROOT / "docs" / "login.md"
 SIGN, TALK = snippets(GUIDE, "python")
 CHECK, TICKET = [code for code in snippets(GUIDE, "sh") if code.startswith("curl")]
 AUDIENCE = re.findall(r"MIDSTREAM_JWT_AUDIENCE=(\w+)", GUIDE.read_text())[0]
-
-
-async def run_program(*command: str, **environ: str) -> tuple[int, str]:
-    """The exit status of a program, and what it printed."""
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        cwd=ROOT,
-        env=os.environ | environ,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    return process.returncode or 0, (out or err).decode()
 
 
 def with_server_address(code: str, running: InProcessService) -> str:

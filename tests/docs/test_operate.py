@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shlex
 from shutil import which
@@ -14,7 +13,7 @@ from app.cli import main
 from app.settings import DEMO_MODEL
 from tests.app.in_process_service import InProcessService
 from tests.app.raw_http import answer
-from tests.docs.documents import ROOT, prose, snippets
+from tests.docs.documents import ROOT, prose, run_program, snippets
 
 GUIDE = ROOT / "docs" / "operate.md"
 
@@ -40,15 +39,8 @@ def test_the_sums_are_told_with_every_assumption() -> None:
     assert [option for option in assumed if option not in figures] == []
 
 
-async def output_of(*words: str) -> str:
-    """What a program prints, which ends well."""
-    process = await asyncio.create_subprocess_exec(*words, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
-    out, _ = await process.communicate()
-    assert process.returncode == 0
-    return out.decode()
-
-
 @pytest.mark.skipif(which("curl") is None, reason="needs curl")
 async def test_whether_it_is_ready_is_asked_as_it_says(running: InProcessService) -> None:
     (command,) = [code for code in snippets(GUIDE, "sh") if code.startswith("curl")]
-    assert await output_of(*shlex.split(command.replace("http://127.0.0.1:8000", running.url)))
+    status, answered = await run_program(*shlex.split(command.replace("http://127.0.0.1:8000", running.url)))
+    assert (status, bool(answered)) == (0, True)

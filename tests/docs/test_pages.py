@@ -33,30 +33,28 @@ def test_a_navigation_names_papers_wherever_they_lie(pages: ModuleType) -> None:
     assert pages.documents(nav) == {"README.md": "index.md", "docs/design/store.md": "design/store.md"}
 
 
+CODE = "```md\n[tools](docs/tools.md)\n```\n"
+
+
 @pytest.mark.parametrize(
     ("document", "text", "page"),
     [
         ("README.md", "[tools](docs/tools.md)", "[tools](tools.md)"),
         ("README.md", "[tools](docs/tools.md#bounds)", "[tools](tools.md#bounds)"),
         ("README.md", "![Stop](docs/pictures/stop.webp)", "![Stop](pictures/stop.webp)"),
+        ("README.md", f"{CODE}[tools](docs/tools.md)\n", f"{CODE}[tools](tools.md)\n"),
+        ("README.md", "```mermaid\na --> b\n```\n", "```text\na --> b\n```\n"),
         ("docs/design/store.md", "[up](../../README.md)", "[up](../index.md)"),
         ("docs/tools.md", "[`deploy/`](../deploy/README.md#tune)", "[`deploy/`](deploy.md#tune)"),
-        ("docs/tools.md", "[a module](../app/cli.py), [said](https://example.org)", None),
+        (
+            "docs/tools.md",
+            "[a module](../app/cli.py), [said](https://a.org)",
+            "a module, [said](https://a.org)",
+        ),
         ("docs/tools.md", "[below](#bounds)", "[below](#bounds)"),
     ],
 )
-def test_a_link_leads_to_the_page_or_is_its_words(
-    pages: ModuleType, document: str, text: str, page: str | None
+def test_a_link_leads_to_the_page_or_is_its_words_and_code_stays(
+    pages: ModuleType, document: str, text: str, page: str
 ) -> None:
-    expected = "a module, [said](https://example.org)" if page is None else page
-    assert pages.page(document, text, PLACES) == expected
-
-
-def test_code_stays_as_it_is(pages: ModuleType) -> None:
-    code = "```md\n[tools](docs/tools.md)\n```\n"
-    text = f"[tools](docs/tools.md)\n{code}[tools](docs/tools.md)\n"
-    assert pages.page("README.md", text, PLACES) == f"[tools](tools.md)\n{code}[tools](tools.md)\n"
-
-
-def test_a_drawing_is_its_text(pages: ModuleType) -> None:
-    assert pages.page("README.md", "```mermaid\na --> b\n```\n", PLACES) == "```text\na --> b\n```\n"
+    assert pages.page(document, text, PLACES) == page

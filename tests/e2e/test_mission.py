@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 from connections.manager import ConnectionManager
+from tests.chaos import gateway
 from tests.chaos.store_server import store_server
 from tests.e2e.websocket_client import connect_client, has_text, is_end_of
 from tests.server_process import serving
@@ -26,7 +27,8 @@ async def test_two_sockets_chat_and_stop_and_a_second_process_reads_the_history(
             await ann.put(type="cancel", turn_id=turns[0])
             done = await ann.until(is_end_of(turns[0]))
         assert (done["cancel"]["cause"], done["cancel"]["steps_after"] <= 1) == ("client", True)
-        with serving(second, {"MIDSTREAM_REDIS_URL": store.url}) as two:
+        reading = gateway.command(gateway.Script())
+        with serving(second, {"MIDSTREAM_REDIS_URL": store.url}, command=reading) as two:
             for client_id in ("ann", "ben"):  # ben's socket closed while his reply was being generated
                 async with connect_client(two.ws_url, client_id) as client:
                     question, reply = await client.history()

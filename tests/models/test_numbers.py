@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,6 @@ from tests.engine.tiny_models import end_of, greedy, prepared_request, run_out, 
 from tests.models.reference import PROMPTS, TIE, Reference
 
 pytestmark = pytest.mark.models
-
-Figure = Callable[[str], None]
 
 NEW = 24
 AT_ONCE = 8
@@ -82,21 +80,17 @@ def _with_neighbors(engine: LoadedModel, prompts: Sequence[list[int]], dice: ran
 
 
 def test_greedy_replies_equal_transformers(
-    replies: list[tuple[list[int], list[int]]], reference: Reference, figure: Figure
+    replies: list[tuple[list[int], list[int]]], reference: Reference
 ) -> None:
     """Greedy replies equal transformers', beside others that come and go"""
     found = [reference.difference(prompt, reply) for prompt, reply in replies]
     counted = [one for one in found if one is not None and one.gap > TIE]
-    figure(
-        f"{len(replies) - len(counted)} of {len(replies)}; "
-        f"{sum(one is not None for one in found) - len(counted)} ties"
-    )
     assert len(replies) == 50
     assert counted == []
 
 
 def test_bfloat16_drifts_no_further_than_transformers(
-    replies: list[tuple[list[int], list[int]]], reference: Reference, smollm2: Path, figure: Figure
+    replies: list[tuple[list[int], list[int]]], reference: Reference, smollm2: Path
 ) -> None:
     """Drift in bfloat16, at most 1.1 times transformers'"""
     some = replies[::3]  # transformers takes seconds for each where a CPU has no arithmetic in bfloat16
@@ -109,7 +103,6 @@ def test_bfloat16_drifts_no_further_than_transformers(
             load(EngineOptions(model=str(smollm2), device="cpu", dtype="bfloat16", kv_bytes=2**28)), some
         ),
     )
-    figure(f"{ours:.4f} to {theirs:.4f}: {ours / theirs:.2f} times")
     assert ours <= 1.1 * theirs
 
 
@@ -173,7 +166,7 @@ SAMPLED: dict[str, tuple[dict[str, Any], list[Any]]] = {
 
 @pytest.mark.parametrize("values", SAMPLED)
 def test_what_is_drawn_has_transformers_probabilities(
-    values: str, engine: LoadedModel, reference: Reference, figure: Figure
+    values: str, engine: LoadedModel, reference: Reference
 ) -> None:
     """Sampling has transformers' probabilities: p of chi-squared tests"""
     given, processors = SAMPLED[values]
@@ -187,7 +180,6 @@ def test_what_is_drawn_has_transformers_probabilities(
     assert sum(drawn) == DRAWS
     assert float(drawn[expected == 0].sum()) == 0, "a token was drawn that the limits leave out"
     p = _chi_squared_p(drawn, expected * DRAWS)
-    figure(f"{p:.2f}")
     assert p > 1e-3
 
 

@@ -45,6 +45,7 @@ REFERENCE = HERE.parent.parent / "docs" / "reference.md"
 VALIDATOR = Draft202012Validator(schemas.document())
 DEFINED: dict[str, Any] = schemas.document()["$defs"]
 """Every schema by its name."""
+OPENAPI = openapi.document()
 
 
 def of(name: str) -> Draft202012Validator:
@@ -73,7 +74,7 @@ def test_a_file_that_differs_is_named_until_it_is_written_anew(
 
 
 def test_the_http_doors_are_described_as_openapi_asks() -> None:
-    validate(openapi.document())
+    validate(OPENAPI)
 
 
 def test_the_socket_is_described_as_asyncapi_asks() -> None:
@@ -134,7 +135,7 @@ async def test_every_http_route_is_described_and_nothing_else(running: InProcess
         audio, None, PageRoutes(None, RefusalCounters())
     )  # served where the operator says so
     routes |= {route.path: route.methods for route in opened}
-    described = openapi.document()["paths"]
+    described = OPENAPI["paths"]
     assert {path: {*map(str.upper, methods)} for path, methods in described.items()} == {
         path: methods - {"HEAD", "OPTIONS"} for path, methods in routes.items()
     }
@@ -219,7 +220,7 @@ def test_so_it_is_at_openais_doors(field: tuple[str, Any]) -> None:
         taken = False
     else:
         taken = True
-    described = openapi.document()["components"]["schemas"]["ChatRequest"]["properties"][name]
+    described = OPENAPI["components"]["schemas"]["ChatRequest"]["properties"][name]
     assert Draft202012Validator(described).is_valid(value) == taken
 
 
@@ -242,7 +243,7 @@ def test_a_response_is_described_with_the_bounds_that_are_checked(
 ) -> None:
     body = {"model": "m", "input": "Hello!"} | fields
     schema = {"$ref": "#/components/schemas/ResponsesCreation"}
-    described = Draft202012Validator(schema | openapi.document())
+    described = Draft202012Validator(schema | OPENAPI)
     assert described.is_valid(body) == taken
     with nullcontext() if taken else pytest.raises(Refused):
         response_turn_request(parse_response_request(msgspec.json.encode(body)), LIMITS)

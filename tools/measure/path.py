@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,7 @@ def _serving(
         "MEASURE_PHASE": str(phase_file),
     }
     try:
-        with serving(phase_file.parent, settings, command=serve, python=python, root=root) as server:
+        with chdir(root), serving(phase_file.parent, settings, command=serve, python=python) as server:
             yield server.ws_url
     except AssertionError as error:
         raise TraceFailed(str(error)) from error

@@ -9,8 +9,6 @@ that takes as long as `make coverage`. Exit status 1: fewer than nine in ten wer
 from __future__ import annotations
 
 import argparse
-import csv
-import fnmatch
 import json
 import os
 import random
@@ -96,17 +94,8 @@ def draw(tree: Path, commit: str, lines: Lines) -> list[tuple[str, Mutant]]:
 
 
 def _modules(tree: Path, patterns: list[str]) -> list[str]:
-    """Return an area's modules in a checkout: those that are there, and those that became what the patterns name."""
-
-    def within(path: str) -> bool:
-        return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
-
+    """Return an area's modules in a checkout."""
     here = {str(path.relative_to(tree)) for pattern in patterns for path in tree.glob(pattern)}
-    with (ROOT / "tools" / "renames.csv").open(encoding="utf-8") as file:
-        came_from = {
-            row["old"] for row in csv.DictReader(file) if row["kind"] == "module" and within(row["new"])
-        }
-    here |= {old for old in came_from if (tree / old).is_file()}
     return sorted(one for one in here if not one.endswith("__init__.py"))
 
 

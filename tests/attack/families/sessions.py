@@ -189,7 +189,7 @@ async def refused_messages(attacker: Attacker) -> None:
 
 
 # Sound.
-HEARS: dict[str, Any] = {"ground": TargetKind.SPEECH}
+HEARS: dict[str, Any] = {"ground": TargetKind.OPEN}
 RATE = 8_000
 _chance = Random(0)
 NOISE = [_chance.randbytes(RATE // 4) for _ in range(64)]

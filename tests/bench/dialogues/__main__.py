@@ -26,14 +26,14 @@ from tests.bench.dialogues.voice_client import (
     SERVE,
     SPEECH,
     VOICES,
-    RealtimeVoiceClient,
+    Reply,
     Utterance,
+    VoiceClient,
     names,
     telephone,
     utterance,
 )
 from tests.bench.report import Measured, Report, none, percentile, run_lab, say
-from tests.chaos.voice_client import Reply
 from tests.e2e.test_speech import wrong_words
 from tests.server_process import serving
 from tests.speech.noise_samples import NOISES, noise
@@ -131,7 +131,7 @@ class InterruptionResult(msgspec.Struct, frozen=True):
         return is_cut and self.message == expected
 
 
-async def dialogue(phone: RealtimeVoiceClient, rng: random.Random, *, voice: str) -> tuple[list[Turn], Cut]:
+async def dialogue(phone: VoiceClient, rng: random.Random, *, voice: str) -> tuple[list[Turn], Cut]:
     """Talk. Raises TimeoutError if an answer does not come."""
     turns = []
 
@@ -151,7 +151,7 @@ async def dialogue(phone: RealtimeVoiceClient, rng: random.Random, *, voice: str
     return turns, cut
 
 
-async def _speak_and_wait(phone: RealtimeVoiceClient, speech: Utterance) -> tuple[Turn, Reply]:
+async def _speak_and_wait(phone: VoiceClient, speech: Utterance) -> tuple[Turn, Reply]:
     """Say something and wait for its answer's first sound."""
     before = len(phone.replies)
     await phone.speak(speech)
@@ -172,7 +172,7 @@ async def _speak_and_wait(phone: RealtimeVoiceClient, speech: Utterance) -> tupl
     ), answer
 
 
-async def _cut(phone: RealtimeVoiceClient, counting: Reply, rng: random.Random, *, voice: str) -> Cut:
+async def _cut(phone: VoiceClient, counting: Reply, rng: random.Random, *, voice: str) -> Cut:
     """Speak over a reply in its middle, and have it continue, or ask what was said."""
     until = rng.uniform(800, 4000)
     await phone.until(lambda: counting.played_ms >= until or counting.done is not None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from itertools import product
 from statistics import median
 from typing import Any, TypeVar
 
@@ -24,6 +25,7 @@ STEPS_AFTER = at_most(1.0)
 """Steps after a cancel was read; in a prefill, chunks."""
 PREFILL_STEP_MS = at_most(100.0)
 """The longest step that a cancel may have to wait for, in milliseconds."""
+WARM_UP_TOKENS = 8
 GROWTH_PERCENT = at_most(0.5)
 """Growth of resident memory once it has settled, in percent."""
 
@@ -31,13 +33,16 @@ T = TypeVar("T")
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """All sizes. `cut_s`: limit of a load. `streams` are cancelled, `long_tokens` is a long prompt."""
+    """All sizes. `at_once`: numbers of replies whose throughput is compared, the largest of them also elsewhere.
+
+    `cut_s`: limit of a load. `streams` are cancelled, `long_tokens` is a long prompt.
+    """
 
     models: tuple[Shape, ...] = (TINY, SMALL)
     dtype: str = "bfloat16"
     rounds: int = 3
     cut_s: float = 40.0
-    at_once: int = 32
+    at_once: tuple[int, ...] = (32,)
     prompt_tokens: int = 64
     new_tokens: int = 128
     streams: int = 16
@@ -49,15 +54,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     kv_bytes_of_turns: int = 4 * 2**20
     """Memory for keys and values in the test of growth: it is full before the first reading."""
 
-    def load(self, at_once: int, salt: int, new_tokens: int | None = None) -> Load:
-        """Return a load with prompts of its own for each round."""
-        sizes = {"prompt_tokens": self.prompt_tokens, "new_tokens": new_tokens or self.new_tokens}
-        return Load(at_once=at_once, cut_s=self.cut_s, salt=salt, **sizes)
-
 
 FULL = Plan()
 QUICK = Plan(
-    models=(TINY,), rounds=1, cut_s=15.0, at_once=4, new_tokens=16, streams=4, long_tokens=400, reply_tokens=8,
+    models=(TINY,), rounds=1, cut_s=15.0, at_once=(4,), new_tokens=16, streams=4, long_tokens=400, reply_tokens=8,
     turns=200, settled=50,
 )  # fmt: skip
 """A plan that only shows that everything works."""
@@ -86,15 +86,6 @@ class Session:
         say(f"  {label}: {'n/a' if value is None else f'{value:,.2f}'}")
         self.report.findings.append(Measured(part=part, label=label, value=value, **more))
 
-    def ratio(
-        self, shape: Shape, at_once: int, speeds: dict[str, float], target: Target | None = None
-    ) -> None:
-        """Add our tokens per second as a multiple of continuous batching's."""
-        ours, theirs = (speeds.get(TITLES[name]) for name in Name)
-        value = ours / theirs if ours and theirs else None
-        what = f"{shape.name} {self.plan.dtype}, {at_once} at once: tokens/s against {TITLES[Name.BATCHING]}"
-        self.found("throughput", what, value, unit=TIMES, readings=speeds, target=target)
-
 
 def memory(session: Session) -> None:
     """Measure whether memory grows over many turns."""
@@ -104,7 +95,7 @@ def memory(session: Session) -> None:
     def act(_: int) -> dict[str, float]:
         return session.pool.facts(
             SPECK, plan.dtype, "memory", kv_bytes=plan.kv_bytes_of_turns,
-            turns=plan.turns, settled=plan.settled, at_once=plan.at_once,
+            turns=plan.turns, settled=plan.settled, at_once=max(plan.at_once),
         )  # fmt: skip
 
     for facts in session.rounds(what, act, times=1):
@@ -157,18 +148,37 @@ def next_turn(session: Session) -> None:
 
 
 def throughput(session: Session) -> None:
-    """Compare the tokens per second of both engines, each with the same replies at once, in turns."""
-    plan = session.plan
+    """Compare the tokens per second of both engines, each with the same replies at once, in turns.
+
+    On a GPU each has the device to itself meanwhile, since each takes all remaining memory.
+    """
+    plan, pool = session.plan, session.pool
     for shape in plan.models:
 
-        def act(number: int, shape: Shape = shape) -> list[float]:
-            load = plan.load(plan.at_once, number)
-            return [session.pool.load(name, shape, plan.dtype, load).tokens_per_s for name in Name]
+        def act(name: Name, number: int, shape: Shape = shape) -> list[float]:
+            loads = [
+                Load(at_once=at_once, cut_s=plan.cut_s, salt=number, prompt_tokens=plan.prompt_tokens, new_tokens=new)
+                for at_once in plan.at_once
+                for new in (WARM_UP_TOKENS, plan.new_tokens)
+            ]  # fmt: skip
+            speeds = [pool.load(name, shape, plan.dtype, load).tokens_per_s for load in loads]
+            if pool.device != "cpu":
+                pool.dismiss()
+            return speeds[1::2]
 
-        rounds = session.rounds(f"{shape.name}, throughput", act)
-        medians = map(median, zip(*rounds, strict=True))
-        speeds = {TITLES[name]: speed for name, speed in zip(Name, medians, strict=False)}
-        session.ratio(shape, plan.at_once, speeds, AGAINST.get(shape.name))
+        rounds: dict[Name, list[list[float]]] = {name: [] for name in Name}
+        for number, name in product(range(plan.rounds), Name):
+            what = f"{TITLES[name]}, {shape.name}"
+            rounds[name] += session.rounds(what, lambda _: act(name, number), times=1)  # noqa: B023
+        for place, at_once in enumerate(plan.at_once):
+            speeds = {
+                TITLES[name]: median(one[place] for one in some) for name, some in rounds.items() if some
+            }
+            ours, theirs = (speeds.get(TITLES[name]) for name in Name)
+            value = ours / theirs if ours and theirs else None
+            label = f"{shape.name} {plan.dtype}, {at_once} at once: tokens/s against {TITLES[Name.BATCHING]}"
+            target = AGAINST.get(shape.name)
+            session.found("throughput", label, value, unit=TIMES, readings=speeds, target=target)
 
 
 MEASURES: dict[str, Callable[[Session], None]] = {

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from tests.bench.engine import gpu
-from tests.bench.engine.__main__ import MEASURES, QUICK, Plan, run_measurements
+from tests.bench.engine.__main__ import MEASURES, QUICK, run_measurements
 from tests.bench.engine.load import Load
 from tests.bench.engine.shapes import SPECK
 from tests.bench.engine.worker import Name, WorkerPool, assembled
 from tests.bench.report import MeasurementFailed, run_lab
 
 PLAN = msgspec.structs.replace(
-    QUICK, models=(SPECK,), at_once=2, new_tokens=8, long_tokens=60,
+    QUICK, models=(SPECK,), at_once=(1, 2), new_tokens=8, long_tokens=60,
     reply_tokens=4, added_tokens=8, turns=40, settled=10,
 )  # fmt: skip
 
@@ -32,6 +32,8 @@ def test_every_figure_is_found_and_nothing_fails(pool: WorkerPool) -> None:
     assert report.failures == []
     assert {found.part for found in report.findings} == set(MEASURES)
     assert all(found.value is not None for found in report.findings)
+    compared = [found.readings for found in report.findings if found.part == "throughput"]
+    assert [len(readings) for readings in compared] == [2, 2]
 
 
 @pytest.mark.parametrize("name", Name)
@@ -53,11 +55,3 @@ def test_a_job_or_a_process_that_fails_is_reported(pool: WorkerPool) -> None:
 def test_without_a_device_bench_gpu_measures_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["bench-gpu"])
     assert run_lab("bench-gpu", "", gpu.main, more=gpu.more) == 2
-
-
-def test_bench_gpu_compares_both_at_all_levels() -> None:
-    plan = Plan(models=(SPECK,), prompt_tokens=8, new_tokens=12)
-    report = gpu.conduct(plan, "a processor", device="cpu", levels=(1, 2))
-    assert report.failures == []
-    assert [len(found.readings) for found in report.findings] == [2, 2]
-    assert all(found.value for found in report.findings)

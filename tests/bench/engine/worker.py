@@ -5,13 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import tempfile
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import cache, partial
 from itertools import count
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
+from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ START_S = 180.0
 ANSWER_S = 240.0
 """Seconds for a job without a limit of its own, and beyond the limit of one that has one; then the process is ended."""
 SAVING_S = 120.0
-_SPAWN = multiprocessing.get_context("spawn")
 
 
 class Name(StrEnum):
@@ -57,13 +55,9 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
 class WorkerPool:
     """Processes by what they were started with, and their models, all on one device. Use `assembled`."""
 
-    def __init__(self, folder: Path, *, device: str = "cpu", most_at_once: int = 32) -> None:
-        self._folder, self._device, self._most_at_once = folder, device, most_at_once
-        self._running: dict[Worker, tuple[BaseProcess, Connection]] = {}
-
-    def model(self, shape: Shape) -> Path:
-        """Return the folder of a model. Raises MeasurementFailed."""
-        return drawn(shape, self._folder, self._device)
+    def __init__(self, folder: Path, *, device: str, most_at_once: int) -> None:
+        self._folder, self.device, self._most_at_once = folder, device, most_at_once
+        self._running: dict[Worker, Pool] = {}
 
     def load(self, name: Name, shape: Shape, dtype: str, load: Load) -> Observed:
         """Have a contender run a load. Raises MeasurementFailed."""
@@ -81,45 +75,27 @@ class WorkerPool:
 
     def dismiss(self) -> None:
         """End all processes; they are started again when needed."""
-        for worker in list(self._running):
-            self._end(worker)
+        while self._running:
+            self._running.popitem()[1].terminate()
 
     def _worker(self, name: Name, shape: Shape, dtype: str, kv_bytes: int | None = None) -> Worker:
         return Worker(
-            contender=name, folder=str(self.model(shape)), dtype=dtype, vocabulary=shape.vocabulary,
-            kv_bytes=kv_bytes, device=self._device, most_at_once=self._most_at_once,
+            contender=name, folder=str(drawn(shape, self._folder, self.device)), dtype=dtype, kv_bytes=kv_bytes,
+            vocabulary=shape.vocabulary, device=self.device, most_at_once=self._most_at_once,
         )  # fmt: skip
 
     def _ask(self, worker: Worker, measure: str, limit_s: float, **sizes: object) -> Any:
+        """Return a process's answer. One that fails, or sends none in time, is started anew when it is needed."""
         if worker not in self._running:
             # Compute threads wait as the contender's authors intend.
-            more = torch_settings(os.environ) if worker.contender is Name.OURS else {}
-            ours, theirs = _SPAWN.Pipe()
-            self._running[worker] = started(_serve, worker, theirs, variables=more), ours
-            theirs.close()
-            self._receive(worker, START_S)
-        self._running[worker][1].send((measure, sizes))
-        return self._receive(worker, limit_s)
-
-    def _receive(self, worker: Worker, limit_s: float) -> Any:
-        """Return the next answer. A process that fails, or sends none in time, is started anew when it is needed."""
-        line = self._running[worker][1]
+            is_ours = worker.contender is Name.OURS
+            self._running[worker] = started(torch_settings(os.environ) if is_ours else {})
+            limit_s += START_S
         try:
-            answer: Any = MeasurementFailed(f"no answer within {limit_s:.0f} s")
-            if line.poll(limit_s):
-                answer = line.recv()
-        except (EOFError, OSError):
-            answer = MeasurementFailed("its process ended")
-        if isinstance(answer, MeasurementFailed):
-            self._end(worker)
-            raise answer
-        return answer
-
-    def _end(self, worker: Worker) -> None:
-        process, line = self._running.pop(worker)
-        process.kill()
-        process.join()
-        line.close()
+            return answer(self._running[worker], limit_s, _run, worker, measure, sizes)
+        except MeasurementFailed:
+            self._running.pop(worker).terminate()
+            raise
 
 
 @contextmanager
@@ -149,29 +125,30 @@ def in_gguf(model: Path) -> Path:
     return made
 
 
-def _save(function: str, *args: object) -> None:
-    process = started(_saving, function, *args)
-    process.join(SAVING_S)
-    process.kill()
-    process.join()
-    if process.exitcode != 0:
-        raise MeasurementFailed(f"a model was not written: {function}{args}")
-
-
-def started(
-    target: Callable[..., None], *args: object, variables: Mapping[str, str] | None = None
-) -> BaseProcess:
+def started(variables: Mapping[str, str]) -> Pool:
     """Start a process with the environment of every measured one, and these variables. It ends with this one."""
-    before, theirs = dict(os.environ), environment() | dict(variables or {})
-    os.environ.clear()
-    os.environ.update(theirs)
+    return multiprocessing.get_context("spawn").Pool(1, _set_up, (environment() | dict(variables),))
+
+
+def answer(process: Pool, limit_s: float, function: Callable[..., Any], *args: object) -> Any:
+    """Return what a function returns in another process. Raises MeasurementFailed."""
     try:
-        process = _SPAWN.Process(target=target, args=args, daemon=True)
-        process.start()
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-    return process
+        return process.apply_async(function, args).get(limit_s)
+    except multiprocessing.TimeoutError:
+        raise MeasurementFailed(f"no answer within {limit_s:.0f} s") from None
+    except Exception as error:  # the boundary of the process
+        raise MeasurementFailed(f"{type(error).__name__}: {error}") from error
+
+
+def _save(function: str, *args: object) -> None:
+    with started({}) as process:
+        answer(process, SAVING_S, _saving, function, *args)
+
+
+def _set_up(variables: Mapping[str, str]) -> None:
+    """Give this process its environment, before it imports torch."""
+    os.environ.clear()
+    os.environ.update(variables)
 
 
 def _saving(function: str, *args: object) -> None:
@@ -180,26 +157,22 @@ def _saving(function: str, *args: object) -> None:
     getattr(weights, function)(*args)
 
 
-def _serve(worker: Worker, line: Connection) -> None:
-    """Load the model, say so, and serve jobs until one fails or the other side is gone."""
+def _run(worker: Worker, measure: str, sizes: Mapping[str, Any]) -> Any:
+    return _measures(worker)[measure](**sizes)
+
+
+@cache
+def _measures(worker: Worker) -> dict[str, Callable[..., Any]]:
+    """Load the model and warm up; return what can be measured. Raises what loading raises."""
     turns = count()
-    try:
-        contender, measures = _make(worker)
+    contender, measures = _make(worker)
 
-        def run(load: Load) -> Observed:
-            return observe(contender, load, vocabulary=worker.vocabulary, turn=next(turns))
+    def run(load: Load) -> Observed:
+        return observe(contender, load, vocabulary=worker.vocabulary, turn=next(turns))
 
-        for load in WARM_UP:
-            run(load)
-        line.send(None)
-        while True:
-            measure, sizes = line.recv()
-            line.send(run(**sizes) if measure == "load" else measures[measure](contender, **sizes))
-    except EOFError:
-        os._exit(0)  # taking torch down piece by piece takes a second; the kernel does it at once
-    except Exception as error:  # noqa: BLE001 - the boundary of the process: its answer is the failure
-        traceback.print_exc()
-        line.send(MeasurementFailed(f"{type(error).__name__}: {error}"))
+    for load in WARM_UP:
+        run(load)
+    return {name: partial(measure, contender) for name, measure in measures.items()} | {"load": run}
 
 
 def _make(worker: Worker) -> Any:

@@ -1,43 +1,42 @@
 """Microsoft's Agent Framework with its default client, which is Responses: a tool, whole and streamed, and ten turns of a session."""
 
 import asyncio
-import json
 
 from agent_framework import Agent
 from agent_framework.openai import OpenAIChatClient
+from shared import MODEL, QUESTION, WEATHER, say, ten_turns
 
-QUESTION = "What is the weather in Oslo?"
-TURNS = 10
 called = []
 
 
 def get_weather(city: str) -> str:
     """Say what the weather is."""
     called.append(["get_weather", {"city": city}])
-    return "rain, 7 °C"
-
-
-async def turns(agent):
-    """A session that the server keeps, and one that the client repeats."""
-    texts = []
-    for options in ({}, {"store": False}):
-        session = agent.create_session()
-        texts += [last(await agent.run(QUESTION, session=session, options=options)) for _ in range(TURNS)]
-    return {"texts": sorted(set(texts)), "count": len(texts)}
+    return WEATHER
 
 
 def last(response):
     return response.messages[-1].text
 
 
+def session(agent, **options):
+    """A session that goes on with each question."""
+    talk = agent.create_session()
+
+    async def ask():
+        return last(await agent.run(QUESTION, session=talk, options=options))
+
+    return ask
+
+
 async def main():
-    agent = Agent(OpenAIChatClient(model="midstream-demo"), tools=[get_weather])
-    text = last(await agent.run(QUESTION))
-    print(json.dumps({"did": "tool", "called": called, "text": text}))
+    agent = Agent(OpenAIChatClient(model=MODEL), tools=[get_weather])
+    say("tool", text=last(await agent.run(QUESTION)), called=called)
     called.clear()
     text = last(await agent.run(QUESTION, stream=True).get_final_response())
-    print(json.dumps({"did": "streamed", "called": called, "text": text}))
-    print(json.dumps({"did": "turns"} | await turns(agent)))
+    say("streamed", text=text, called=called)
+    # One that the server keeps, and one that the client repeats.
+    say("turns", **await ten_turns(session(agent), session(agent, store=False)))
 
 
 asyncio.run(main())

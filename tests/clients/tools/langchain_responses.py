@@ -1,15 +1,14 @@
 """LangChain over Responses: a tool, whole and streamed, turns that follow each other in two ways, output of a schema."""
 
-import json
+import asyncio
 import os
+from functools import partial
 
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
+from shared import AS_JSON, MODEL, QUESTION, WEATHER, say, ten_turns
 
-MODEL = "midstream-demo"
-QUESTION = "What is the weather in Oslo?"
-TURNS = 10
 PERSON = {
     "title": "Person",
     "type": "object",
@@ -25,15 +24,11 @@ PERSON = {
 @tool
 def get_weather(city: str) -> str:
     """Say what the weather is."""
-    return "rain, 7 °C"
+    return WEATHER
 
 
 def model(**more):
     return ChatOpenAI(model=MODEL, use_responses_api=True, **more)  # reads OPENAI_BASE_URL and OPENAI_API_KEY
-
-
-def whole(caller, messages):
-    return caller.invoke(messages)
 
 
 def streamed(caller, messages):
@@ -43,7 +38,7 @@ def streamed(caller, messages):
     return reply
 
 
-def run(caller, messages, ask=whole):
+def run(caller, messages, ask=lambda caller, messages: caller.invoke(messages)):
     """A turn: calls and their results, to the reply in words."""
     messages.append(HumanMessage(QUESTION))
     called = []
@@ -57,19 +52,15 @@ def run(caller, messages, ask=whole):
             messages.append(ToolMessage(get_weather.invoke(call["args"]), tool_call_id=call["id"]))
 
 
-def turns():
-    repeats, follows = model(), model(use_previous_response_id=True)
-    texts = []
-    for one in (repeats, follows):
-        messages, caller = [], one.bind_tools([get_weather])
-        texts += [run(caller, messages)["text"] for _ in range(TURNS)]
-    return {"texts": sorted(set(texts)), "count": len(texts)}
+async def turn(caller, messages):
+    return run(caller, messages)["text"]
 
 
 caller = model().bind_tools([get_weather])
-print(json.dumps({"did": "tool", **run(caller, [])}))
-print(json.dumps({"did": "streamed", **run(caller, [], streamed)}))
-print(json.dumps({"did": "turns", **turns()}))
+say("tool", **run(caller, []))
+say("streamed", **run(caller, [], streamed))
+follows = model(use_previous_response_id=True).bind_tools([get_weather])
+say("turns", **asyncio.run(ten_turns(partial(turn, caller, []), partial(turn, follows, []))))
 demo = model(base_url=os.environ["JSON_BASE_URL"], temperature=0)
 held = demo.with_structured_output(PERSON, method="json_schema", strict=True)
-print(json.dumps({"did": "held", "is": held.invoke("Ada is 36 years old. As JSON.")}))
+say("held", **{"is": held.invoke(AS_JSON)})

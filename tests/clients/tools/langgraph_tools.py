@@ -1,20 +1,17 @@
 """LangGraph's agent: a tool, run whole and streamed, and a reply of a type."""
 
-import json
 import os
 
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_openai import ChatOpenAI
 from person import Person
-
-MODEL = "midstream-demo"
-QUESTION = {"messages": [{"role": "user", "content": "What is the weather in Oslo?"}]}
+from shared import AS_JSON, MODEL, QUESTION, WEATHER, say
 
 
 def get_weather(city: str) -> str:
     """Say what the weather is."""
-    return "rain, 7 °C"
+    return WEATHER
 
 
 def called(messages):
@@ -22,26 +19,29 @@ def called(messages):
     return [[call["name"], call["args"]] for call in calls]
 
 
-agent = create_agent(ChatOpenAI(model=MODEL, temperature=0), tools=[get_weather])  # reads OPENAI_BASE_URL
-messages = agent.invoke(QUESTION)["messages"]
-print(json.dumps({"did": "tool", "called": called(messages), "text": messages[-1].text}))
+chat = ChatOpenAI(model=MODEL, temperature=0)  # reads OPENAI_BASE_URL
+agent, question = (
+    create_agent(chat, tools=[get_weather]),
+    {"messages": [{"role": "user", "content": QUESTION}]},
+)
+messages = agent.invoke(question)["messages"]
+say("tool", called=called(messages), text=messages[-1].text)
 
 text, state = "", None
-for kind, reported in agent.stream(QUESTION, stream_mode=["messages", "values"]):
+for kind, reported in agent.stream(question, stream_mode=["messages", "values"]):
     if kind == "values":
         state = reported["messages"]
     elif isinstance(reported[0], AIMessageChunk):
         text += reported[0].text
 final = state[-1].text
 assert text.endswith(final)
-print(json.dumps({"did": "streamed", "called": called(state), "text": final}))
+say("streamed", called=called(state), text=final)
 
-prompt = "Ada is 36 years old. As JSON."
-chat = ChatOpenAI(model=MODEL, temperature=0)
-person = chat.with_structured_output(Person, method="function_calling").invoke(prompt)
-print(json.dumps({"did": "person", "is": person.model_dump()}))
-person = chat.with_structured_output(Person, method="json_mode").invoke(prompt)
-print(json.dumps({"did": "prompted", "is": person.model_dump()}))
 demo = ChatOpenAI(model=MODEL, temperature=0, base_url=os.environ["JSON_BASE_URL"])
-person = demo.with_structured_output(Person).invoke(prompt)
-print(json.dumps({"did": "held", "is": person.model_dump()}))
+for did, asked, method in (
+    ("person", chat, "function_calling"),
+    ("prompted", chat, "json_mode"),
+    ("held", demo, "json_schema"),
+):
+    person = asked.with_structured_output(Person, method=method).invoke(AS_JSON)
+    say(did, **{"is": person.model_dump()})

@@ -1,16 +1,13 @@
 """LlamaIndex: a FunctionAgent with a tool, whole and streamed, and a reply of a type."""
 
 import asyncio
-import json
 import os
 
 from llama_index.core.agent.workflow import AgentStream, FunctionAgent, ToolCallResult
 from llama_index.core.llms import ChatMessage
 from llama_index.llms.openai_like import OpenAILike
 from person import Person
-
-MODEL = "midstream-demo"
-QUESTION = "What is the weather in Oslo?"
+from shared import AS_JSON, MODEL, QUESTION, WEATHER, say
 
 
 def llm(url, **more):
@@ -27,7 +24,7 @@ def llm(url, **more):
 
 def get_weather(city: str) -> str:
     """Say what the weather is."""
-    return "rain, 7 °C"
+    return WEATHER
 
 
 async def ask(streaming):
@@ -46,13 +43,12 @@ async def ask(streaming):
 
 
 async def main():
-    print(json.dumps({"did": "tool", **await ask(streaming=False)}))
-    print(json.dumps({"did": "streamed", **await ask(streaming=True)}))
-    requested = [ChatMessage(role="user", content="Ada is 36 years old. As JSON.")]
-    caller = llm(os.environ["OPENAI_BASE_URL"]).as_structured_llm(Person)
-    print(json.dumps({"did": "person", "is": (await caller.achat(requested)).raw.model_dump()}))
-    held = llm(os.environ["JSON_BASE_URL"], should_use_structured_outputs=True).as_structured_llm(Person)
-    print(json.dumps({"did": "held", "is": (await held.achat(requested)).raw.model_dump()}))
+    say("tool", **await ask(streaming=False))
+    say("streamed", **await ask(streaming=True))
+    demo = llm(os.environ["JSON_BASE_URL"], should_use_structured_outputs=True)
+    for did, asked in (("person", llm(os.environ["OPENAI_BASE_URL"])), ("held", demo)):
+        reply = await asked.as_structured_llm(Person).achat([ChatMessage(role="user", content=AS_JSON)])
+        say(did, **{"is": reply.raw.model_dump()})
 
 
 asyncio.run(main())

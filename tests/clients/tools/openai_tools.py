@@ -7,8 +7,7 @@ import openai
 from openai import pydantic_function_tool
 from person import Person
 from pydantic import BaseModel
-
-MODEL = "midstream-demo"
+from shared import AS_JSON, MODEL, QUESTION, WEATHER, say
 
 
 class get_weather(BaseModel):  # noqa: N801 - the tool has the name of the class
@@ -18,37 +17,29 @@ class get_weather(BaseModel):  # noqa: N801 - the tool has the name of the class
 
 
 client = openai.OpenAI()  # reads OPENAI_BASE_URL and OPENAI_API_KEY
-tools = [pydantic_function_tool(get_weather)]
+REQUEST = {"model": MODEL, "tools": [pydantic_function_tool(get_weather)], "temperature": 0}
 
-messages = [{"role": "user", "content": "What is the weather in Oslo?"}]
-first = client.chat.completions.create(model=MODEL, messages=messages, tools=tools, temperature=0)
-(choice,) = first.choices
-(call,) = choice.message.tool_calls
-messages += [choice.message, {"role": "tool", "tool_call_id": call.id, "content": "rain, 7 °C"}]
-second = client.chat.completions.create(model=MODEL, messages=messages, tools=tools, temperature=0)
-print(
-    json.dumps(
-        {
-            "did": "tool",
-            "called": [[call.function.name, json.loads(call.function.arguments)]],
-            "text": second.choices[0].message.content,
-        }
-    )
-)
 
-messages = messages[:1]
-with client.chat.completions.stream(model=MODEL, messages=messages, tools=tools, temperature=0) as stream:
-    final = stream.get_final_completion().choices[0].message
-(call,) = final.tool_calls
-messages += [final, {"role": "tool", "tool_call_id": call.id, "content": "rain, 7 °C"}]
-with client.chat.completions.stream(model=MODEL, messages=messages, tools=tools, temperature=0) as stream:
-    text = stream.get_final_completion().choices[0].message.content
-called = [[call.function.name, dict(call.function.parsed_arguments)]]
-print(json.dumps({"did": "streamed", "called": called, "text": text}))
+def whole(messages):
+    return client.chat.completions.create(**REQUEST, messages=messages).choices[0].message
 
-prompt = [{"role": "user", "content": "Ada is 36 years old. As JSON."}]
+
+def streamed(messages):
+    with client.chat.completions.stream(**REQUEST, messages=messages) as stream:
+        return stream.get_final_completion().choices[0].message
+
+
+for did, ask in (("tool", whole), ("streamed", streamed)):
+    messages = [{"role": "user", "content": QUESTION}]
+    first = ask(messages)
+    (call,) = first.tool_calls
+    messages += [first, {"role": "tool", "tool_call_id": call.id, "content": WEATHER}]
+    called = [[call.function.name, json.loads(call.function.arguments)]]
+    say(did, called=called, text=ask(messages).content)
+
+prompt = [{"role": "user", "content": AS_JSON}]
 json_client = openai.OpenAI(base_url=os.environ["JSON_BASE_URL"])
 parsed = json_client.chat.completions.parse(
     model=MODEL, messages=prompt, response_format=Person, temperature=0
 )
-print(json.dumps({"did": "held", "is": parsed.choices[0].message.parsed.model_dump()}))
+say("held", **{"is": parsed.choices[0].message.parsed.model_dump()})

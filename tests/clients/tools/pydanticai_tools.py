@@ -1,56 +1,69 @@
-"""Pydantic AI: an agent with a tool, run whole and streamed, and output of a type in each of its modes."""
+"""Pydantic AI over chat completions and over Responses: an agent with a tool, run whole and streamed, and output of a type.
+
+Over chat also output in each mode, over Responses turns that follow each other.
+"""
 
 import asyncio
-import json
 import os
 
 from person import Person
 from pydantic_ai import Agent, NativeOutput, PromptedOutput, ToolOutput
 from pydantic_ai.messages import ToolCallPart
-from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
-
-MODEL = "midstream-demo"
-QUESTION = "What is the weather in Oslo?"
+from shared import AS_JSON, MODEL, QUESTION, WEATHER, say, ten_turns
 
 
-agent = Agent(
-    OpenAIChatModel(MODEL), model_settings={"temperature": 0}
-)  # reads OPENAI_BASE_URL and OPENAI_API_KEY
-
-
-@agent.tool_plain
 def get_weather(city: str) -> str:
     """Say what the weather is."""
-    return "rain, 7 °C"
+    return WEATHER
 
 
-def called(messages):
-    parts = [part for message in messages for part in message.parts if isinstance(part, ToolCallPart)]
-    return [[part.tool_name, part.args_as_dict()] for part in parts]
+def summary(ran):
+    parts = [part for message in ran.all_messages() for part in message.parts]
+    called = [[one.tool_name, one.args_as_dict()] for one in parts if isinstance(one, ToolCallPart)]
+    return {"called": called, "text": ran.output}
 
 
 async def read(_, events):
-    """With a reader, replies are streamed."""
+    """With a reader, replies are streamed; `run_stream` ends with text before a call."""
     async for _event in events:
         pass
 
 
+async def turns(agent):
+    """A conversation that the client repeats, and one that it goes on with by the last response."""
+
+    def talking(**settings):
+        history = []
+
+        async def ask():
+            ran = await agent.run(QUESTION, message_history=[*history], model_settings=settings)
+            history[:] = ran.all_messages()
+            return ran.output
+
+        return ask
+
+    return await ten_turns(talking(), talking(openai_previous_response_id="auto"))
+
+
+async def run(kind, api=""):
+    """Call, stream, and keep to a type."""
+    agent = Agent(kind(MODEL), tools=[get_weather])  # reads OPENAI_BASE_URL and OPENAI_API_KEY
+    say(f"tool{api}", **summary(await agent.run(QUESTION)))
+    say(f"streamed{api}", **summary(await agent.run(QUESTION, event_stream_handler=read)))
+    demo = kind(MODEL, provider=OpenAIProvider(base_url=os.environ["JSON_BASE_URL"]))
+    held = Agent(demo, output_type=NativeOutput(Person, strict=True), model_settings={"temperature": 0})
+    say(f"held{api}", **{"is": (await held.run(AS_JSON)).output.model_dump()})
+    return agent
+
+
 async def main():
-    ran = await agent.run(QUESTION)
-    print(json.dumps({"did": "tool", "called": called(ran.all_messages()), "text": ran.output}))
-    ran = await agent.run(QUESTION, event_stream_handler=read)  # `run_stream` ends with text before a call
-    print(json.dumps({"did": "streamed", "called": called(ran.all_messages()), "text": ran.output}))
-    requested = "Ada is 36 years old. As JSON."
-    ran = await Agent(OpenAIChatModel(MODEL)).run(requested, output_type=ToolOutput(Person))
-    print(json.dumps({"did": "person", "is": ran.output.model_dump()}))
-    ran = await Agent(OpenAIChatModel(MODEL)).run(requested, output_type=PromptedOutput(Person))
-    print(json.dumps({"did": "prompted", "is": ran.output.model_dump()}))
-    model = OpenAIChatModel(MODEL, provider=OpenAIProvider(base_url=os.environ["JSON_BASE_URL"]))
-    ran = await Agent(model, model_settings={"temperature": 0}).run(
-        requested, output_type=NativeOutput(Person)
-    )
-    print(json.dumps({"did": "held", "is": ran.output.model_dump()}))
+    await run(OpenAIChatModel, " by chat")
+    say("turns", **await turns(await run(OpenAIResponsesModel)))
+    for did, mode in (("person", ToolOutput), ("prompted", PromptedOutput)):
+        ran = await Agent(OpenAIChatModel(MODEL)).run(AS_JSON, output_type=mode(Person))
+        say(did, **{"is": ran.output.model_dump()})
 
 
 asyncio.run(main())

@@ -11,22 +11,24 @@ import json
 import re
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.routing import Route
 
 from tests.clients.environments import node_modules
 from tests.clients.tools.coding_agents import AGENTS, PROMPTS, RESULT, run_agent
 from tests.clients.tools.scripted_server import COMMAND, NOTHING
-from tests.server_process import serving
+from tests.server_process import app_in_thread, serving
 
 HERE = Path(__file__).parent
 HEADERS = ("accept", "anthropic-beta", "anthropic-version", "content-type", "openai-beta")
+NOT_PASSED = ("connection", "content-length", "host", "transfer-encoding")
+METHODS = ("GET", "HEAD", "POST")
 OWN = (
     *PROMPTS.values(),
     RESULT,
@@ -98,67 +100,32 @@ def _filler(length: int) -> str:
     return (_FILLER * (length // len(_FILLER) + 1))[:length]
 
 
-class _Proxy(ThreadingHTTPServer):
-    """Passes requests on to `target`, and keeps them in `requests`."""
-
-    daemon_threads = True
+class _Proxy:
+    """Passes requests on to a server, and keeps them."""
 
     def __init__(self, target: str) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.target = target
         self.turn = ""
         self.requests: list[Recorded] = []
+        self._client = httpx.AsyncClient(base_url=target, timeout=60, trust_env=False)
 
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Proxy
-
-    def do_GET(self) -> None:
-        self._pass_on()
-
-    def do_HEAD(self) -> None:
-        self._pass_on()
-
-    def do_POST(self) -> None:
-        self._pass_on()
-
-    def _pass_on(self) -> None:
-        body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        sent = {
-            name: value for name, value in self.headers.items() if name.lower() not in ("host", "connection")
-        }
+    async def pass_on(self, request: Request) -> StreamingResponse:
+        """Answer as the server does."""
+        body = await request.body()
+        sent = {name: value for name, value in request.headers.items() if name not in NOT_PASSED}
+        path = str(request.url).removeprefix(str(request.base_url)[:-1])
         recorded: Recorded = {
-            "turn": self.server.turn,
-            "method": self.command,
-            "path": self.path,
-            "headers": {name.lower(): value for name, value in sent.items() if name.lower() in HEADERS},
+            "turn": self.turn,
+            "method": request.method,
+            "path": path,
+            "headers": {name: value for name, value in sent.items() if name in HEADERS},
             "body": reduced(json.loads(body)) if body else None,
         }
-        self.server.requests.append(recorded)
-        url = self.server.target + self.path
-        with httpx.stream(
-            self.command, url, content=body, headers=sent, timeout=60, trust_env=False
-        ) as answer:
-            recorded["status"] = answer.status_code
-            self.send_response(answer.status_code)
-            for name, value in answer.headers.items():
-                if name not in ("connection", "transfer-encoding"):
-                    self.send_header(name, value)
-            self.end_headers()
-            for data in answer.iter_raw():
-                self.wfile.write(data)
-                self.wfile.flush()
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
-        """Print nothing."""
-
-
-@contextmanager
-def _recording(url: str) -> Iterator[_Proxy]:
-    with _Proxy(url) as proxy:
-        threading.Thread(target=proxy.serve_forever, daemon=True).start()
-        yield proxy
-        proxy.shutdown()
+        self.requests.append(recorded)
+        passed = self._client.build_request(request.method, path, content=body, headers=sent)
+        answer = await self._client.send(passed, stream=True)
+        recorded["status"] = answer.status_code
+        named = {name: value for name, value in answer.headers.items() if name not in NOT_PASSED}
+        return StreamingResponse(answer.aiter_raw(), answer.status_code, named)
 
 
 def record(name: str) -> None:
@@ -169,15 +136,13 @@ def record(name: str) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         serving(Path(folder), command=COMMAND) as server,
-        _recording(server.url) as proxy,
+        app_in_thread(Route("/{path:path}", (proxy := _Proxy(server.url)).pass_on, methods=METHODS)) as port,
     ):
         for turn in ("words", *agent.calls):
             proxy.turn = turn
             home = Path(folder, turn)
             home.mkdir()
-            print(
-                turn, run_agent(agent, modules, f"http://127.0.0.1:{proxy.server_port}", home, PROMPTS[turn])
-            )
+            print(turn, run_agent(agent, modules, f"http://127.0.0.1:{port}", home, PROMPTS[turn]))
     head: Mapping[str, str] = {"package": agent.package, "version": version}
     lines = [json.dumps(one, ensure_ascii=False) for one in (head, *proxy.requests)]
     (HERE / "transcripts" / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
