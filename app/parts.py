@@ -122,9 +122,9 @@ async def limiters_of(
         )
         with suppress(StoreDown):
             await leases.renew()
-    running = [counts] if leases is None else [counts, leases]
     async with asyncio.TaskGroup() as tasks:
-        chores = [tasks.create_task(one.run()) for one in running]
+        runs = [counts.run(), *([] if leases is None else [leases.run()])]
+        chores = [tasks.create_task(run) for run in runs]
         try:
             yield Limiters(
                 quota_limiter=QuotaLimiter(quotas, counts, allowance_of=access.allowance_of)
