@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import click
@@ -171,7 +171,9 @@ def _admin_client(target: tuple[str, str | None]) -> Iterator[AdminClient]:
     try:
         service = AdminClient(url, _key(key))
         yield service
-        _warn_unreachable(sorted(service.silent))
+        if service.silent:
+            silent = ", ".join(sorted(service.silent))
+            click.echo(f"midstream: replicas that did not answer: {printable(silent)}", err=True)
     except AdminRequestError as failure:
         click.echo(f"midstream: {printable(str(failure))}", err=True)
         sys.exit(1)
@@ -226,11 +228,6 @@ def _print_result(result: dict[str, Any], words: str, *, as_json: bool) -> None:
     click.echo(json.dumps(result) if as_json else printable(words))
 
 
-def _warn_unreachable(silent: list[str]) -> None:
-    if silent:
-        click.echo(f"midstream: replicas that did not answer: {printable(', '.join(silent))}", err=True)
-
-
 class AdminRequestError(Exception):
     """A request to the admin API failed. The message is for the operator."""
 
@@ -239,8 +236,12 @@ class AdminClient:
     """A service's admin API. Every method raises AdminRequestError."""
 
     def __init__(self, url: str, key: str) -> None:
-        """`url`: the page's address, or HOST:PORT, which means TLS unless it is this machine."""
-        self._url = (url if "://" in url else f"{_scheme(url)}://{url}").rstrip("/")
+        """`url`: the page's address, or HOST:PORT, which means TLS unless it is this machine.
+
+        An admin key crosses a network unencrypted only if the URL says http.
+        """
+        scheme = "http" if is_loopback(urlsplit(f"//{url}").hostname or "") else "https"
+        self._url = (url if "://" in url else f"{scheme}://{url}").rstrip("/")
         self._headers = {"Authorization": f"Bearer {key}"}
         self.silent: set[str] = set()
         """The replicas that have not answered so far."""
@@ -273,7 +274,9 @@ class AdminClient:
         """Write an owner's export into a file, whole or not at all; return how many conversations it has."""
         part = to.with_name(f".{to.name}.part")
         try:
-            with self._stream("GET", "/export", query) as response, _private_file(part) as file:
+            part.unlink(missing_ok=True)
+            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file, self._stream("GET", "/export", query) as response:
                 tail = b""
                 for received in response.iter_bytes():
                     file.write(received)
@@ -294,9 +297,12 @@ class AdminClient:
 
     @contextmanager
     def _stream(self, method: str, path: str, query: dict[str, str]) -> Iterator[httpx.Response]:
+        timeout = httpx.Timeout(
+            ANSWER_S, read=None if path == "/owner" else ANSWER_S
+        )  # an erasure may take long
         try:
             with (
-                httpx.Client(headers=self._headers, timeout=_timeout(path)) as client,
+                httpx.Client(headers=self._headers, timeout=timeout) as client,
                 client.stream(method, f"{self._url}{PATH}{path}", params=query) as response,
             ):
                 if not response.is_success:
@@ -308,16 +314,6 @@ class AdminClient:
             ) from None
 
 
-def _scheme(address: str) -> str:
-    """Return the scheme for HOST:PORT: an admin key crosses a network unencrypted only if the URL says http."""
-    return "http" if is_loopback(urlsplit(f"//{address}").hostname or "") else "https"
-
-
-def _timeout(path: str) -> httpx.Timeout:
-    """Return how long to wait for an answer: for an erasure, without a limit."""
-    return httpx.Timeout(ANSWER_S, read=None if path == "/owner" else ANSWER_S)
-
-
 def _object(line: bytes) -> dict[str, Any]:
     """Return the JSON object in a line, or an empty one."""
     try:
@@ -325,11 +321,6 @@ def _object(line: bytes) -> dict[str, Any]:
     except msgspec.DecodeError:
         return {}
     return parsed
-
-
-def _private_file(path: Path) -> BinaryIO:
-    """Open an empty file; if it is new, only its owner may read it."""
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
 
 
 def _error_message(response: httpx.Response) -> str:

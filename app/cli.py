@@ -190,12 +190,8 @@ def doctor(*, as_json: bool, **options: Any) -> None:
     """Check what `serve` needs with the same options, and how to fix it. Exits with 1 if it could not serve."""
     from app.doctor import report  # noqa: PLC0415 - the other commands need none of it
 
-    try:
-        serves = run(report(_settings(options), as_json=as_json))
-    except SettingsError as failure:
-        click.echo(f"midstream: {failure}", err=True)
-        serves = False
-    sys.exit(0 if serves else 1)
+    with _complaints():
+        sys.exit(0 if run(report(_settings(options), as_json=as_json)) else 1)
 
 
 @main.command()

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import resource
 import shutil
-import socket
 import stat
 import subprocess
 import sys
@@ -23,7 +21,6 @@ from statistics import median
 from typing import Any
 
 import click
-import httpx
 import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -38,6 +35,7 @@ from app.models import (
     converted_folder,
     encoded_options,
     in_cache,
+    server_key,
     serves_translator,
     tables_of,
     weights_of,
@@ -45,8 +43,8 @@ from app.models import (
     with_upstreams,
 )
 from app.parts import durability_of, tool_box_of, web_tokens_of
-from app.server import HTTP_SOCKETS, SPARE, tls_of
-from app.settings import Settings, SettingsError, called, in_bytes, variable
+from app.server import HTTP_SOCKETS, SPARE, bind, tls_of
+from app.settings import Settings, SettingsError, called, in_bytes
 from connections.authentication.api_keys import file_of as key_file_of
 from connections.authentication.api_keys import parse_keys
 from connections.protocol.errors import InvalidList
@@ -54,6 +52,8 @@ from engine import errors, loading
 from engine.errors import EngineError, install_command
 from engine.loading.preflight import PreflightResult
 from engine.machine import free_memory, printable, triton_trouble
+from engine.upstream.http_client import http_client
+from engine.upstream.monitor import health_error
 from engine.upstream.options import UpstreamOptions
 from sessions.errors import StoreDown
 from sessions.filters.list_filter import InvalidFilters, filters_from
@@ -205,23 +205,31 @@ def _python() -> Finding:
     return good("Python", f"{here}, Midstream {version('midstream')}.")
 
 
-def _torch(settings: Settings) -> tuple[Torch | None, Finding]:
+def _run_python(subject: str, *arguments: str, within_s: float, remedy: str) -> str | Finding:
+    """Return the output of this Python, or why there is none. `remedy`: what helps if it fails."""
     try:
         done = subprocess.run(  # noqa: S603 - this Python
-            [sys.executable, "-c", _TORCH], capture_output=True, text=True, check=False, timeout=TORCH_S
+            [sys.executable, *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=within_s,
         )
     except subprocess.TimeoutExpired:
-        return None, bad(
-            "torch", f"It was not loaded within {TORCH_S:g} s.", "Check the disk and the driver."
-        )
+        why = f"It was not examined within {within_s:g} s."
+        return bad(subject, why, "Check the disk, the driver and the network.")
     if done.returncode != 0:
-        last = done.stderr.strip().rpartition("\n")[2]
-        return None, bad(
-            "torch",
-            f"It can't be loaded: {last}",
-            "Install it: pip install midstream-server; in a checkout: make install.",
-        )
-    torch = msgspec.convert(json.loads(done.stdout), Torch)
+        return bad(subject, f"It can't be loaded: {done.stderr.strip().rpartition(chr(10))[2]}", remedy)
+    return done.stdout
+
+
+def _torch(settings: Settings) -> tuple[Torch | None, Finding]:
+    remedy = "Install it: pip install midstream-server; in a checkout: make install."
+    output = _run_python("torch", "-c", _TORCH, within_s=TORCH_S, remedy=remedy)
+    if isinstance(output, Finding):
+        return None, output
+    torch = msgspec.json.decode(output, type=Torch)
     wanted = {device.partition(":")[0] for device in settings.devices} - {"auto", "cpu", torch.device}
     if wanted:
         return torch, bad(
@@ -229,8 +237,7 @@ def _torch(settings: Settings) -> tuple[Torch | None, Finding]:
             f"{torch.version} finds no {', '.join(sorted(wanted))} here.",
             "Install the driver and a torch that was built for it, or name another --device.",
         )
-    on = f"on {torch.name or torch.device}"
-    return torch, good("torch", f"{torch.version}, {on}.")
+    return torch, good("torch", f"{torch.version}, on {torch.name or torch.device}.")
 
 
 def _model(settings: Settings) -> Finding:
@@ -275,21 +282,11 @@ def _unconverted_model(settings: Settings) -> Finding:
 
 def _verdict(settings: Settings) -> Finding:
     """Ask a process with torch whether the model's configuration and tokenizer can be served here."""
-    try:
-        done = subprocess.run(  # noqa: S603 - this Python
-            [sys.executable, "-P", "-m", loading.__package__ or "", "check", encoded_options(settings)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=VERDICT_S,
-        )
-    except subprocess.TimeoutExpired:
-        return bad("model", f"Its configuration was not examined within {VERDICT_S:g} s.", "Is the hub slow?")
-    if done.returncode != 0:
-        last = done.stderr.strip().rpartition("\n")[2]
-        return bad("model", f"It can't be examined: {last}", "Please report this.")
-    verdict = msgspec.json.decode(done.stdout, type=PreflightResult)
+    arguments = ("-P", "-m", loading.__package__ or "", "check", encoded_options(settings))
+    output = _run_python("model", *arguments, within_s=VERDICT_S, remedy="Please report this.")
+    if isinstance(output, Finding):
+        return output
+    verdict = msgspec.json.decode(output, type=PreflightResult)
     if not verdict.serves:
         return bad("model", verdict.words, ALTERNATIVES)
     folder = Path(settings.model_path)
@@ -366,17 +363,10 @@ def _open_files(settings: Settings) -> Finding:
 
 
 def _port(settings: Settings) -> Finding:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((settings.host, settings.port))
-        except OSError as error:
-            return poor(
-                "port",
-                f"{settings.host}:{settings.port} can't be used: {(error.strerror or str(error)).lower()}.",
-                "That is expected if the service is running; otherwise choose another --port.",
-            )
+    try:
+        bind(settings.host, settings.port).close()
+    except SettingsError as error:
+        return poor("port", str(error), "That is expected if the service is running.")
     return good("port", f"{settings.host}:{settings.port} is free.")
 
 
@@ -415,7 +405,10 @@ def _certificate(settings: Settings) -> Finding:
     if find_spec("cryptography") is None:
         words = "The certificate can be used; when it expires was not checked: cryptography is not installed."
         return poor("TLS", words, f"{install_command('crypto')}.")
-    until = _last_second(settings.tls_cert or "")
+    from cryptography import x509  # noqa: PLC0415 - of the extra `crypto`
+
+    chain = x509.load_pem_x509_certificates(Path(settings.tls_cert or "").read_bytes())
+    until = min(one.not_valid_after_utc.timestamp() for one in chain)
     left = until - time.time()
     day = time.strftime("%Y-%m-%d", time.gmtime(until))
     if left <= 0:
@@ -423,14 +416,6 @@ def _certificate(settings: Settings) -> Finding:
     if left < SOON_S:
         return poor("TLS", f"The certificate expires on {day}.", "Renew it, and restart the service.")
     return good("TLS", f"The certificate is valid until {day}.")
-
-
-def _last_second(certificate: str) -> float:
-    """Return the earliest expiry in a chain of certificates, in Unix seconds. `tls_of` has read the file before."""
-    from cryptography import x509  # noqa: PLC0415 - of the extra `crypto`
-
-    chain = x509.load_pem_x509_certificates(Path(certificate).read_bytes())
-    return min(one.not_valid_after_utc.timestamp() for one in chain)
 
 
 def _keys(source: str) -> Finding:
@@ -536,27 +521,18 @@ async def _store(settings: Settings, url: str) -> AsyncIterator[Finding]:
             yield bad("store", f"{why.rstrip('.')}.", "Check its address, its password, and firewalls.")
             return
         try:
-            async for finding in _store_findings(settings, client):
-                yield finding
+            yield await _speed(client)
+            yield await _clock(client)
+            durability = durability_of(settings)
+            sentences = config_warnings(await checked_server_configs(client, durability), durability)
+            for sentence in sentences:
+                yield poor("durability", sentence)
+            if not sentences:
+                yield good("durability", f"As {durability.value} requires.")
+        except (SettingsError, DurabilityUnsupported) as error:
+            yield bad("durability", str(error), "Choose another --store-durability, or another store.")
         except (RedisError, OSError, StoreDown) as error:
             yield bad("store", f"It refuses a command: {error}.", "Check its ACL and its log.")
-
-
-async def _store_findings(settings: Settings, client: Redis) -> AsyncIterator[Finding]:
-    """Yield the findings about a store that answers. Raises RedisError, StoreDown."""
-    yield await _speed(client)
-    yield await _clock(client)
-    try:
-        durability = durability_of(settings)
-        found = await checked_server_configs(client, durability)
-    except (SettingsError, DurabilityUnsupported) as error:
-        yield bad("durability", str(error), "Choose another --store-durability, or another store.")
-        return
-    sentences = config_warnings(found, durability)
-    for sentence in sentences:
-        yield poor("durability", sentence)
-    if not sentences:
-        yield good("durability", f"As {durability.value} requires.")
 
 
 async def _ping(client: Redis) -> None:
@@ -591,31 +567,13 @@ async def _clock(client: Redis) -> Finding:
 
 
 async def _upstream(upstream: UpstreamOptions) -> Finding:
+    """Ask an upstream as the service does."""
     subject = f"upstream {upstream.name}"
-    key = variable(upstream.key_variable) if upstream.key_variable is not None else None
-    if upstream.key_variable is not None and key is None:
-        return bad(
-            subject,
-            f"There is no API key: {upstream.key_variable} is not set.",
-            f"Set {upstream.key_variable}.",
-        )
-    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     try:
-        async with httpx.AsyncClient(timeout=PATIENCE_S, verify=upstream.ca_file or True) as client:
-            answer = await client.get(f"{upstream.url.rstrip('/')}/models", headers=headers)
-            names = [str(one["id"]) for one in answer.json()["data"]] if answer.is_success else []
-    except (httpx.HTTPError, OSError, ValueError, KeyError, TypeError) as error:
-        return bad(
-            subject,
-            f"{upstream.url} can't be queried: {error or type(error).__name__}.",
-            "Is it running there?",
-        )
-    if not answer.is_success:
-        return bad(
-            subject, f"{upstream.url} answers {answer.status_code}.", "Check its API key and its base path."
-        )
-    if upstream.model not in names:
-        return poor(
-            subject, f"It lists {', '.join(names[:5]) or 'no models'}, not {upstream.model}.", "Set `model`."
-        )
+        async with http_client(upstream, server_key(upstream)) as client:
+            trouble = await health_error(client, upstream)
+    except (SettingsError, OSError) as error:
+        trouble = str(error)
+    if trouble is not None:
+        return bad(subject, trouble, f"Check {upstream.url}, its API key, and `model`.")
     return good(subject, f"{upstream.url} serves {upstream.model}.")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import MutableMapping
-from types import TracebackType
 from typing import Any, Literal
 
 import orjson
@@ -40,12 +39,16 @@ def set_up(*, style: Literal["auto", "text", "json"], level: str) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(level),
         cache_logger_on_first_use=True,
     )
-    renderer: Any = structlog.processors.JSONRenderer(_dumps) if as_json else _for_people()
+    renderer: Any = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    if as_json:
+        renderer = structlog.processors.JSONRenderer(
+            lambda event, **_: orjson.dumps(event, default=str).decode()
+        )
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            structlog.processors.ExceptionRenderer(_traceback),
+            structlog.processors.ExceptionRenderer(lambda raised: machine.without_values(raised[1])),
             _printable,
             renderer,
         ],
@@ -99,16 +102,3 @@ def _what_happened(record: logging.LogRecord) -> bool:
     """Keep only the event in asyncio's reports: the rest shows callbacks' arguments, and objects that hold errors."""
     record.msg, record.args = record.getMessage().partition("\n")[0].partition("(")[0], ()
     return True
-
-
-def _traceback(exc_info: tuple[type[BaseException], BaseException, TracebackType | None]) -> str:
-    return machine.without_values(exc_info[1])
-
-
-def _for_people() -> structlog.dev.ConsoleRenderer:
-    """Return a renderer of lines for a terminal."""
-    return structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-
-
-def _dumps(event: Any, **_: Any) -> str:
-    return orjson.dumps(event, default=str).decode()

@@ -33,36 +33,21 @@ _clear_caches: Callable[[], None] | None = getattr(sys, "_clear_internal_caches"
 
 
 def set_up() -> None:
-    """Configure the collector and the allocator. Call it once, before the event loop runs."""
-    _collect_seldom()
-    _map_large_blocks()
+    """Configure the collector and the allocator. Call it once, before the event loop runs.
 
+    The oldest generation is left to `keep_giving_back`: Python collects it whenever a quarter of it is new. When thousands connect
+    at once, that happens again and again. Each time takes a tenth of a second in which nobody gets any text.
 
-def _collect_seldom() -> None:
-    """Leave the oldest generation to `keep_giving_back`. Python collects it whenever a quarter of it is new.
-
-    When thousands connect at once, that happens again and again. Each time takes a tenth of a second in which nobody gets any text.
+    The C library is to get blocks of half a megabyte and more from the system, and give each back as soon as it is free. glibc
+    does so at first, but raises the limit to the largest block that was freed (mallopt(3), M_MMAP_THRESHOLD). Later blocks of
+    that size then come from the heap: after three long bodies at once, it stays twenty times as large as one of them. As at
+    first, free memory at the heap's end is given back from 128 KiB on.
     """
     gc.freeze()  # imported modules stay for good
     gc.set_threshold(YOUNG, MIDDLE, NEVER)
-
-
-def _map_large_blocks() -> None:
-    """Have the C library get blocks of half a megabyte and more from the system, and give each back as soon as it is free.
-
-    glibc does so at first, but raises the limit to the largest block that was freed (mallopt(3), M_MMAP_THRESHOLD). Later blocks
-    of that size then come from the heap: after three long bodies at once, it stays twenty times as large as one of them. As at
-    first, free memory at the heap's end is given back from 128 KiB on.
-    """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:
         set_option(_M_MMAP_THRESHOLD, LARGE_BYTES)
-
-
-def collect() -> None:
-    """Collect the oldest generation if it has grown enough to hold garbage."""
-    if gc.get_count()[2]:
-        gc.collect()
 
 
 def forget_names() -> None:
@@ -86,6 +71,7 @@ async def keep_giving_back(forget: Callable[[], None]) -> None:
     while True:
         await asyncio.sleep(GIVE_BACK_S)
         forget()
-        collect()
+        if gc.get_count()[2]:  # the oldest generation has grown enough to hold garbage
+            gc.collect()
         forget_names()
         await asyncio.to_thread(give_back)

@@ -72,6 +72,7 @@ class Metrics(Observer, Collector):
         )
         ProcessCollector(registry=self._registry)
         self._gaps = Durations()
+        self._sources: Sources | None = None
         self._registry.register(self)
         self._turns = Counter("midstream_turns", "Turns that ended.", ["reason"], registry=self._registry)
         self._models = Counter(
@@ -114,12 +115,14 @@ class Metrics(Observer, Collector):
             self._steps_after.inc(done.cancel.steps_after or 0)
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the gaps: the library's own histograms would take a lock for each observation."""
+        """Yield the gaps (the library's own histograms would take a lock for each observation), and the layers' statistics."""
         yield _histogram("midstream_delta_gap_seconds", "Between two deltas of a turn.", self._gaps)
+        if self._sources is not None:
+            yield from _of_service(self._sources)
 
     def watch(self, sources: Sources) -> None:
-        """Collect from these sources at every scrape."""
-        self._registry.register(ServiceCollector(sources))
+        """Collect from these sources, too, at every scrape."""
+        self._sources = sources
 
     def render(self) -> bytes:
         """Return the text exposition."""
@@ -199,37 +202,30 @@ class Sources:
     version: str
 
 
-class ServiceCollector(Collector):
-    """Collects the layers' statistics at each scrape."""
-
-    def __init__(self, sources: Sources) -> None:
-        self._sources = sources
-
-    def collect(self) -> Iterable[Metric]:
-        """See `Collector`."""
-        sources, sessions = self._sources, self._sources.sessions()
-        build = {"version": sources.version, "python": python_version()}
-        yield InfoMetricFamily("midstream_build", "The version of this service.", build)
-        yield from _of_connections(sources.connections(), sources.bounds)
-        yield from _of_sessions(sessions)
-        yield _gauge(
-            "draining",
-            "Whether the service takes no new turns because it is about to stop.",
-            sources.is_draining(),
-        )
-        yield from _of_memory(sessions.store)
-        yield from _of_tools(sessions.tools)
-        yield from _of_engines(sources.models)
-        yield from _of_refusals(sources.refusals)
-        yield from _of_stores(sources.stores)
-        yield _histogram(
-            "midstream_event_loop_lag_seconds", "How late the event loop runs what is due.", sources.lag
-        )
-        yield _histogram(
-            "midstream_delta_delay_seconds",
-            "From the engine's step that made a delta's first token until its frame is written to the socket.",
-            sources.bounds.delays,
-        )
+def _of_service(sources: Sources) -> Iterable[Metric]:
+    sessions = sources.sessions()
+    build = {"version": sources.version, "python": python_version()}
+    yield InfoMetricFamily("midstream_build", "The version of this service.", build)
+    yield from _of_connections(sources.connections(), sources.bounds)
+    yield from _of_sessions(sessions)
+    yield _gauge(
+        "draining",
+        "Whether the service takes no new turns because it is about to stop.",
+        sources.is_draining(),
+    )
+    yield from _of_memory(sessions.store)
+    yield from _of_tools(sessions.tools)
+    yield from _of_engines(sources.models)
+    yield from _of_refusals(sources.refusals)
+    yield from _of_stores(sources.stores)
+    yield _histogram(
+        "midstream_event_loop_lag_seconds", "How late the event loop runs what is due.", sources.lag
+    )
+    yield _histogram(
+        "midstream_delta_delay_seconds",
+        "From the engine's step that made a delta's first token until its frame is written to the socket.",
+        sources.bounds.delays,
+    )
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:
@@ -238,6 +234,14 @@ def _gauge(name: str, text: str, value: float) -> Metric:
 
 def _counter(name: str, text: str, total: float) -> Metric:
     return CounterMetricFamily(f"midstream_{name}", text, total)
+
+
+def _counters(name: str, text: str, counts: Iterable[tuple[str, float]], *, label: str) -> Metric:
+    """Return a counter for each value of a label."""
+    family = CounterMetricFamily(f"midstream_{name}", text, labels=[label])
+    for value, count in counts:
+        family.add_metric([value], count)
+    return family
 
 
 def _histogram(name: str, text: str, durations: Durations) -> Metric:
@@ -257,15 +261,9 @@ def _of_connections(sent: ConnectionStatistics, bounds: BoundCounters) -> Iterab
     yield _gauge("outbox_largest_bytes", "Bytes that wait in the fullest outbox.", sent.most_waiting_bytes)
     yield _counter("connections_opened", "Connections opened, event streams included.", sent.opened)
     yield _counter("reader_gaps", "Gaps that readers were sent.", bounds.gaps)
-    met = CounterMetricFamily(
-        "midstream_bounds_reached", "How often a connection reached one of its bounds.", labels=["bound"]
-    )
-    for bound, count in bounds.met().items():
-        met.add_metric([bound.value], count)
-    closes = CounterMetricFamily("midstream_closes", "WebSockets that the server closed.", labels=["code"])
-    for code, count in bounds.closes().items():
-        closes.add_metric([code], count)
-    yield from (met, closes)
+    met = "How often a connection reached one of its bounds."
+    yield _counters("bounds_reached", met, bounds.met().items(), label="bound")
+    yield _counters("closes", "WebSockets that the server closed.", bounds.closes().items(), label="code")
 
 
 def _of_sessions(sent: SessionStatistics) -> Iterable[Metric]:
@@ -280,18 +278,15 @@ def _of_sessions(sent: SessionStatistics) -> Iterable[Metric]:
 
 
 def _of_refusals(refusals: RefusalCounters) -> Iterable[Metric]:
-    reasons = CounterMetricFamily(
-        "midstream_refusals", "Requests, connections and messages turned away.", labels=["reason"]
-    )
-    for refusal, count in refusals.statistics().items():
-        reasons.add_metric([refusal.value], count)
+    reasons = "Requests, connections and messages turned away."
+    yield _counters("refusals", reasons, refusals.statistics().items(), label="reason")
     errors = CounterMetricFamily(
         "midstream_errors", "Errors sent to clients, by API and code.", labels=["api", "code"]
     )
     for endpoint, sent in refusals.sent().items():
         for code, count in {**_FROM_THE_START, **sent}.items():
             errors.add_metric([endpoint.value, code], count)
-    yield from (reasons, errors)
+    yield errors
 
 
 def _of_stores(tallies: Mapping[str, StoreStats]) -> Iterable[Metric]:
@@ -335,14 +330,9 @@ def _of_memory(servers: Sequence[ServerMemory]) -> Iterable[Metric]:
 def _of_tools(sent: ToolCounters) -> Iterable[Metric]:
     yield _gauge("tool_calls_running", "Calls of server tools that run.", sent.running)
     yield _counter("tool_calls_started", "Calls of server tools that were started.", sent.started)
-    ended = CounterMetricFamily(
-        "midstream_tool_calls", "Calls of server tools that ended.", labels=["outcome"]
-    )
-    seconds = CounterMetricFamily("midstream_tool_seconds", "Time that ended calls took.", labels=["outcome"])
-    for outcome, count in sent.ended.items():
-        ended.add_metric([outcome.value], count)
-        seconds.add_metric([outcome.value], sent.seconds[outcome])
-    yield from (ended, seconds)
+    ended = "Calls of server tools that ended."
+    yield _counters("tool_calls", ended, sent.ended.items(), label="outcome")
+    yield _counters("tool_seconds", "Time that ended calls took.", sent.seconds.items(), label="outcome")
 
 
 def _of_engines(models: ServedModels) -> Iterable[Metric]:

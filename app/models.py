@@ -49,7 +49,14 @@ from engine.process.client import EngineClient, EngineOnDemand
 from engine.served_models import EngineFleet, InvalidModels, ServedModel, ServedModels
 from engine.upstream.engine import UpstreamEmbedder, UpstreamEngine, UpstreamFleet
 from engine.upstream.monitor import ListingFailed, ServerAway, listed_models
-from engine.upstream.options import EmbedderOptions, Features, Timeouts, UpstreamOptions, with_preset
+from engine.upstream.options import (
+    EmbedderOptions,
+    Features,
+    ServerOptions,
+    Timeouts,
+    UpstreamOptions,
+    with_preset,
+)
 from engine.upstream.vllm import MAKE, LaunchedEngine, LaunchOptions, checked_argument
 
 _log = structlog.get_logger("midstream.models")
@@ -257,9 +264,8 @@ def _engines(tables: ModelTables, settings: Settings) -> dict[str, Engine]:
     by_name = sorted(tables.upstream, key=lambda upstream: tables.names.index(upstream.public_name))
     for name, upstreams in groupby(by_name, key=lambda upstream: upstream.public_name):
         engines[name] = upstream_engine(tuple(upstreams))
-    for table, engine in zip(tables.engine, engines_of_tables(tables.engine, settings), strict=True):
-        engines[table.public_name] = engine
-    return engines
+    own = _engines_per_model([table.over(settings) for table in tables.engine])
+    return engines | dict(zip((table.public_name for table in tables.engine), own, strict=True))
 
 
 def _wrong(tables: ModelTables) -> Iterable[str]:
@@ -287,7 +293,7 @@ def _wrong(tables: ModelTables) -> Iterable[str]:
 
 def upstream_engine(upstreams: Sequence[UpstreamOptions]) -> UpstreamEngine | UpstreamFleet:
     """Return the upstream, or one interface for several. Raises SettingsError."""
-    keyed = [(options, _upstream_key(options)) for options in upstreams]
+    keyed = [(options, server_key(options)) for options in upstreams]
     try:
         if len(keyed) > 1:
             return UpstreamFleet(keyed)
@@ -296,7 +302,8 @@ def upstream_engine(upstreams: Sequence[UpstreamOptions]) -> UpstreamEngine | Up
         raise SettingsError(f"[[upstream]]: a ca_file can't be used: {error}.") from error
 
 
-def _upstream_key(options: UpstreamOptions | EmbedderOptions) -> str | None:
+def server_key(options: ServerOptions) -> str | None:
+    """Return the API key of a server; None if it needs none. Raises SettingsError."""
     name = options.key_variable
     return None if name is None else secret_of(name, setting=options.name)
 
@@ -304,19 +311,15 @@ def _upstream_key(options: UpstreamOptions | EmbedderOptions) -> str | None:
 @asynccontextmanager
 async def embedders_of(settings: Settings) -> AsyncIterator[Sequence[UpstreamEmbedder]]:
     """Yield the tables' embedding models, in their order; they serve while the context lasts. Raises SettingsError."""
-    embedders = [_embedder(options) for options in tables_of(settings).embedder]
+    options = tables_of(settings).embedder
+    try:
+        embedders = [UpstreamEmbedder(one, key=server_key(one)) for one in options]
+    except OSError as error:
+        raise SettingsError(f"[[embedder]]: a ca_file can't be used: {error}.") from error
     async with AsyncExitStack() as stack:
         for one in embedders:
             await stack.enter_async_context(one.running())
         yield embedders
-
-
-def _embedder(options: EmbedderOptions) -> UpstreamEmbedder:
-    key = _upstream_key(options)
-    try:
-        return UpstreamEmbedder(options, key=key)
-    except OSError as error:
-        raise SettingsError(f"{options.name}: the ca_file can't be used: {error}.") from error
 
 
 class EngineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -350,36 +353,32 @@ _TABLES = (ModelTable, EngineTable, EmbedderOptions, UpstreamOptions, Features, 
 
 def check_engines(settings: Settings) -> None:
     """Raise ModelNotUsable, before anything starts, if the model or its devices are known to be unusable."""
-    options = _engine_options(settings)
-    for device in settings.devices:
-        check_options(msgspec.structs.replace(options, device=device))
+    for options in _options_per_device(settings):
+        check_options(options)
 
 
 def encoded_options(settings: Settings) -> str:
     """Return the options of the first engine, as `python -m engine.loading check` takes them."""
-    options = msgspec.structs.replace(_engine_options(settings), device=settings.devices[0])
-    return msgspec.json.encode(options).decode()
+    return msgspec.json.encode(next(_options_per_device(settings))).decode()
 
 
 def own_engines(settings: Settings) -> EngineClient | EngineFleet:
     """Return the engines of the model that the settings name."""
-    return _together(shared_out(_options_per_device(settings), cores=_cores()))
+    return _engines_per_model([settings])[0]
 
 
-def engines_of_tables(tables: Sequence[EngineTable], settings: Settings) -> list[EngineClient | EngineFleet]:
+def _engines_per_model(models: Sequence[Settings]) -> list[EngineClient | EngineFleet]:
     """Return the engines of each model, which share the machine."""
-    each = [_options_per_device(table.over(settings)) for table in tables]
-    shared = iter(shared_out([engine for engines in each for engine in engines], cores=_cores()))
-    return [_together([next(shared) for _ in engines]) for engines in each]
+    each = [list(_options_per_device(settings)) for settings in models]
+    # all cores, if the system does not say which ones this process may use
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    shared = iter(shared_out([engine for engines in each for engine in engines], cores=cores))
+    mine = [[next(shared) for _ in engines] for engines in each]
+    return [EngineFleet(engines) if len(engines) > 1 else EngineClient(engines[0]) for engines in mine]
 
 
-def _options_per_device(settings: Settings) -> list[EngineOptions]:
-    options = _engine_options(settings)
-    return [msgspec.structs.replace(options, device=device) for device in settings.devices]
-
-
-def _engine_options(settings: Settings) -> EngineOptions:
-    return EngineOptions(
+def _options_per_device(settings: Settings) -> Iterator[EngineOptions]:
+    options = EngineOptions(
         model=settings.model_path,
         dtype=settings.dtype,
         pickled_weights=settings.pickled_weights,
@@ -389,15 +388,8 @@ def _engine_options(settings: Settings) -> EngineOptions:
         kv_idle_s=settings.kv_idle_s,
         quantize=settings.quantize,
     )
-
-
-def _together(options: Sequence[EngineOptions]) -> EngineClient | EngineFleet:
-    return EngineClient(options[0]) if len(options) == 1 else EngineFleet(options)
-
-
-def _cores() -> int:
-    """Return how many cores this process may use; all of them if the system does not say."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for device in settings.devices:
+        yield msgspec.structs.replace(options, device=device)
 
 
 def launched_engine(settings: Settings) -> LaunchedEngine | None:
@@ -591,7 +583,8 @@ def _made(model: str, part: Path) -> Path:
             f"The conversion of {file} ended with {done.returncode}; the reason is above, or memory ran out."
         )
     if package is not None:
-        _advise(folder / "generation_config.json", package.generation)
+        file = folder / "generation_config.json"  # parameters that it has already stay
+        file.write_bytes(msgspec.json.encode(package.generation | msgspec.json.decode(file.read_bytes())))
     return folder
 
 
@@ -620,11 +613,6 @@ def _is_gone(file: Path) -> bool:
     except OSError as error:
         return isinstance(error, FileNotFoundError)
     return False
-
-
-def _advise(file: Path, generation: dict[str, Any]) -> None:
-    """Add sampling parameters to a model's generation config. Parameters that it has already stay."""
-    file.write_bytes(msgspec.json.encode(generation | msgspec.json.decode(file.read_bytes())))
 
 
 def _fetched(model: str, package: Package, part: Path) -> Path:

@@ -205,7 +205,8 @@ def _built(folder: Path) -> Build:
         return built(folder)
     except BundleError as why:
         _log.warning("page served unbundled", why=str(why))
-        return plain(folder)
+        pages = {path.name: Asset(path.name, path.read_bytes()) for path in folder.glob("*.html")}
+        return Build(pages, {})  # the pages as they are
 
 
 def _moment(facts: os.stat_result) -> Moment:
@@ -256,7 +257,7 @@ class Asset:
 
 def chosen(accepted: str) -> Coding:
     """Return the coding that an `Accept-Encoding` header prefers; among equals the one with the smallest result (RFC 9110, 12.5.3)."""
-    weights = dict(_weights(accepted))
+    weights = _weights(accepted)
     rest = weights.get("*", 0.0)
     liked = {coding: weights.get(coding, rest) for coding in _OFFERED}
     best = max(liked.values())
@@ -266,16 +267,13 @@ def chosen(accepted: str) -> Coding:
     return next(coding for coding, weight in liked.items() if weight == best)
 
 
-def _weights(accepted: str) -> list[tuple[str, float]]:
-    return [_weight(part) for part in accepted.lower().split(",") if part.strip()]
-
-
-def _weight(part: str) -> tuple[str, float]:
-    name, *parameters = (word.strip() for word in part.split(";"))
-    for parameter in parameters:
-        if parameter.startswith("q="):
-            return name, float(parameter[2:]) if _WEIGHT.fullmatch(parameter[2:]) else 0.0
-    return name, 1.0
+def _weights(accepted: str) -> dict[str, float]:
+    weights = {}
+    for part in accepted.lower().split(","):
+        name, *parameters = (word.strip() for word in part.split(";"))
+        quality = next((one[2:] for one in parameters if one.startswith("q=")), "1")
+        weights[name] = float(quality) if _WEIGHT.fullmatch(quality) else 0.0
+    return weights
 
 
 def _compressed(content: bytes, coding: Coding) -> bytes:
@@ -296,11 +294,6 @@ class Build(msgspec.Struct, frozen=True):
 def built(folder: Path) -> Build:
     """Build the pages of a folder; each HTML file in it is one. Raises BundleError."""
     return _Builder(folder).build()
-
-
-def plain(folder: Path) -> Build:
-    """Return a build of the pages as they are: their files stay unjoined."""
-    return Build({path.name: Asset(path.name, path.read_bytes()) for path in folder.glob("*.html")}, {})
 
 
 def files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:

@@ -113,38 +113,30 @@ async def limiters_of(
     counts_any = (
         quotas != QuotaSettings() or settings.api_keys is not None or settings.limits_file is not None
     )
-    is_shared = settings.redis_url is not None
-    leases = ConnectionLeases(
-        store,
-        max_per_client=settings.max_client_connections if is_shared else None,
-        max_per_key=settings.limits.key_connections,
-    )
-    is_seated = is_shared or settings.limits.key_connections is not None
-    async with _running(counts, leases if is_seated else None):
-        yield Limiters(
-            quota_limiter=QuotaLimiter(quotas, counts, allowance_of=access.allowance_of)
-            if counts_any
-            else None,
-            counts=counts,
-            handshake_limit=HandshakeLimit(slots=settings.max_pending_connections),
-            rates=LocalRateLimits(messages=settings.limits.message_rate, reads=settings.limits.read_rate),
-            refusals=refusals,
-            leases=leases if is_seated else None,
-            bounds=bounds,
+    is_shared, leases = settings.redis_url is not None, None
+    if is_shared or settings.limits.key_connections is not None:
+        leases = ConnectionLeases(
+            store,
+            max_per_client=settings.max_client_connections if is_shared else None,
+            max_per_key=settings.limits.key_connections,
         )
-
-
-@asynccontextmanager
-async def _running(counts: RedisCounters, leases: ConnectionLeases | None) -> AsyncIterator[None]:
-    with suppress(StoreDown):
-        if leases is not None:
+        with suppress(StoreDown):
             await leases.renew()
     async with asyncio.TaskGroup() as tasks:
-        chores = [tasks.create_task(counts.run())]
-        if leases is not None:
-            chores.append(tasks.create_task(leases.run()))
+        runs = [counts.run(), *([] if leases is None else [leases.run()])]
+        chores = [tasks.create_task(run) for run in runs]
         try:
-            yield
+            yield Limiters(
+                quota_limiter=QuotaLimiter(quotas, counts, allowance_of=access.allowance_of)
+                if counts_any
+                else None,
+                counts=counts,
+                handshake_limit=HandshakeLimit(slots=settings.max_pending_connections),
+                rates=LocalRateLimits(messages=settings.limits.message_rate, reads=settings.limits.read_rate),
+                refusals=refusals,
+                leases=leases,
+                bounds=bounds,
+            )
         finally:
             for chore in chores:
                 chore.cancel()
@@ -153,47 +145,6 @@ async def _running(counts: RedisCounters, leases: ConnectionLeases | None) -> As
             await counts.settle()
             if leases is not None:
                 await leases.end()
-
-
-class LimitsReload:
-    """Applies the limits in the settings' file again whenever it changes, except `key_connections`.
-
-    A file that becomes unusable changes nothing and is logged. Other settings in the file take effect at a restart.
-    """
-
-    def __init__(self, settings: Settings, limiters: Limiters) -> None:
-        self._path = None if settings.limits_file is None else Path(settings.limits_file).expanduser()
-        # The first check rereads the file: it may have changed since the settings were read.
-        self._state: tuple[int, int, int] | None = None
-        self._limits = settings.limits
-        self._limiters = limiters
-
-    @property
-    def may_change(self) -> bool:
-        """Whether there is a file that may change."""
-        return self._path is not None
-
-    def reload_if_changed(self) -> None:
-        """Reread the file if it changed; otherwise this costs a `stat`."""
-        if self._path is not None and file_state(self._path) != self._state:
-            self.reload()
-
-    def reload(self) -> None:
-        """Reread the file."""
-        if self._path is None:
-            return
-        self._state = file_state(self._path)
-        try:
-            limits = limits_in(self._path)
-        except SettingsError as error:
-            _limits_log.error("limits not reloaded, previous limits kept", why=str(error))
-            return
-        if limits != self._limits:
-            self._limits = limits
-            if self._limiters.quota_limiter is not None:
-                self._limiters.quota_limiter.quotas = quotas_of(limits)
-            self._limiters.rates.change(messages=limits.message_rate, reads=limits.read_rate)
-            _limits_log.info("limits reloaded")
 
 
 def quotas_of(limits: Limits) -> QuotaSettings:
@@ -207,27 +158,51 @@ def quotas_of(limits: Limits) -> QuotaSettings:
 
 
 class ConfigReload:
-    """Checks the files of keys, origins and limits from time to time, and at once on request."""
+    """Rereads the files of keys, origins and limits: from time to time if they changed, and at once on request.
 
-    def __init__(self, access: AccessControl, limits: LimitsReload) -> None:
+    Of the settings' file, only limits are applied, except `key_connections`; other settings take effect at a restart. A file
+    that becomes unusable changes nothing and is logged.
+    """
+
+    def __init__(self, settings: Settings, access: AccessControl, limiters: Limiters) -> None:
         self.access = access
-        self._limits = limits
+        self._limiters = limiters
+        self._path = None if settings.limits_file is None else Path(settings.limits_file).expanduser()
+        # The first check rereads the file: it may have changed since the settings were read.
+        self._state: tuple[int, int, int] | None = None
+        self._limits = settings.limits
 
     def reload(self) -> None:
         """Reread everything, whether or not it changed."""
         self.access.reload()
-        self._limits.reload()
+        self._reload_limits(always=True)
 
     async def watch(self) -> None:
         """Check from time to time, until cancelled; without files there is nothing to check."""
-        sources = [source for source in (self.access, self._limits) if source.may_change]
-        while sources:
+        while self.access.may_change or self._path is not None:
             await asyncio.sleep(CHECK_S)
-            for source in sources:
+            for reload_if_changed in (self.access.reload_if_changed, self._reload_limits):
                 try:
-                    source.reload_if_changed()
+                    reload_if_changed()
                 except Exception:  # noqa: BLE001 - a boundary: the service keeps what it read before
                     _reload_log.exception("config check failed, previous config kept")
+
+    def _reload_limits(self, *, always: bool = False) -> None:
+        """Reread the file of limits if it changed; otherwise this costs a `stat`."""
+        if self._path is None or (file_state(self._path) == self._state and not always):
+            return
+        self._state = file_state(self._path)
+        try:
+            limits = limits_in(self._path)
+        except SettingsError as error:
+            _limits_log.error("limits not reloaded, previous limits kept", why=str(error))
+            return
+        if limits != self._limits:
+            self._limits = limits
+            if self._limiters.quota_limiter is not None:
+                self._limiters.quota_limiter.quotas = quotas_of(limits)
+            self._limiters.rates.change(messages=limits.message_rate, reads=limits.read_rate)
+            _limits_log.info("limits reloaded")
 
 
 def durability_of(settings: Settings) -> Durability:
@@ -267,15 +242,11 @@ async def look_at_store(
 
     Raises SettingsError if the store can't do what the settings require.
     """
-    await retry_until_available(
-        partial(_look, settings, store), at=_address(settings), within_s=inf, failed=failed
-    )
-
-
-def _address(settings: Settings) -> str:
-    """Return the store's URL without its credentials and options."""
     url = split(settings.redis_url or settings.data_dir)
-    return url._replace(netloc=url.netloc.rpartition("@")[2], query="").geturl()
+    address = url._replace(
+        netloc=url.netloc.rpartition("@")[2], query=""
+    ).geturl()  # without credentials and options
+    await retry_until_available(partial(_look, settings, store), at=address, within_s=inf, failed=failed)
 
 
 async def _look(settings: Settings, store: Redis) -> None:

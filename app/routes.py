@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Match, Mount, Route, Router, WebSocketRoute
+from starlette.routing import BaseRoute, Mount, Route, Router, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -103,8 +103,7 @@ def application(
     """
     api = list(api_routes)
     known = ServedPaths.of(api)
-    answers = NotFoundResponses(refusals)
-    not_found = NotFoundApp(known, answers, refusals, access.origins, on_not_found)
+    not_found = NotFoundApp(known, refusals, access.origins, on_not_found)
     files = PageFiles(PAGE)
 
     async def page(request: Request) -> Response:
@@ -144,13 +143,11 @@ def application(
         *(_specification(path, *served) for path, served in _SPECIFIED.items()),
         *api,
         Mount("/static", files),
-        *documentation(DOCS, answers.nothing),
+        *documentation(DOCS, not_found.refused),
     ]
     starlette = Starlette(exception_handlers={404: not_found.no_file, 405: not_found.wrong_method})
-    starlette.router = ExactPathRouter(routes, not_found)
-    return RequestIdMiddleware(
-        SecurityHeadersMiddleware(client_filter(PathMiddleware(starlette, known, answers)))
-    )
+    starlette.router = Router(routes, redirect_slashes=False, default=not_found)
+    return HeadersMiddleware(client_filter(PathMiddleware(starlette, known, not_found)))
 
 
 def documentation(folder: Path, nothing: Callable[[Scope, str], Response]) -> list[BaseRoute]:
@@ -175,58 +172,21 @@ def _specification(path: str, name: str, media_type: str) -> Route:
     return Route(path, specification)
 
 
-class ExactPathRouter(Router):
-    """Looks exact paths up in a table. Starlette tries one route after another: some forty for a request to the last endpoint."""
-
-    def __init__(self, routes: Sequence[BaseRoute], default: ASGIApp) -> None:
-        """`default` answers requests that no route matches."""
-        super().__init__(routes, redirect_slashes=False, default=default)
-        self._whole: dict[str, list[BaseRoute]] = {}
-        for route in routes:
-            if isinstance(route, Route | WebSocketRoute) and "{" not in route.path:
-                self._whole.setdefault(route.path, []).append(route)
-
-    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on. Paths with control characters match nothing: the `$` in Starlette's patterns allows a final line feed."""
-        if not scope["path"].isprintable():
-            await self.default(scope, receive, send)
-            return
-        for route in self._whole.get(scope.get("path", ""), ()):
-            match, found = route.matches(scope)
-            if match is Match.FULL:
-                scope.update(found)
-                await route.handle(scope, receive, send)
-                return
-        await super().app(scope, receive, send)
-
-
-class RequestIdMiddleware:
-    """Notes a request's id and trace (`X-Request-Id`, `traceparent`) for all tasks that work on it."""
+class HeadersMiddleware:
+    """Sets the security headers of HTTP answers, and notes a request's id and trace for all tasks that work on it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on. Each has its own task, and so its own context."""
-        if scope["type"] in ("http", "websocket"):
-            current_trace.set(trace_of_headers(scope["headers"]))
-        await self._app(scope, receive, send)
-
-
-class SecurityHeadersMiddleware:
-    """Sets the security headers of every HTTP answer."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(SECURITY_HEADERS)
             await send(message)
 
+        current_trace.set(trace_of_headers(scope["headers"]))
         await self._app(scope, receive, with_headers if scope["type"] == "http" else send)
 
 
@@ -314,7 +274,7 @@ class ServedPaths(NamedTuple):
             requests=tuple(
                 f"{method} {route.path_format}"
                 for route in http
-                if not (route.path.startswith(OPERATORS) or _is_below(route.path, paths))
+                if not route.path.startswith((OPERATORS, *(f"{other}/" for other in paths)))
                 for method in sorted(set(route.methods or ()) - _UNLISTED_METHODS)
             ),
             paths=paths,
@@ -329,50 +289,13 @@ class ServedPaths(NamedTuple):
         return f"It serves {', '.join(self.requests)}, and the WebSockets {listed(self.sockets)}."
 
 
-class NotFoundResponses:
-    """Answers for paths without a route. Each is counted by its code."""
-
-    def __init__(self, refusals: RefusalCounters) -> None:
-        self._refusals = refusals
-
-    def nothing(self, scope: Scope, why: str) -> Response:
-        """Return the answer for a path without a route."""
-        return self._refusal(scope, 404, "unknown_url", why)
-
-    def no_page(self) -> Response:
-        """Return the answer that tells a person that there is no such page."""
-        self._refusals.count_error(EndpointName.NONE, "unknown_url")
-        return PlainTextResponse("Page not found. The chat is at /.", 404)
-
-    def socket(self, scope: Scope) -> Response:
-        """Return the answer to an HTTP request for the path of a WebSocket."""
-        if scope["method"] not in _READ_METHODS:
-            return self.wrong_method(scope, "GET")
-        why = f"{scope['path']} is a WebSocket: connect to it by ws:// or wss://."
-        headers = {"Upgrade": "websocket", "Connection": "Upgrade"}
-        return self._refusal(scope, 426, "upgrade_required", why, headers)
-
-    def wrong_method(self, scope: Scope, allowed: str) -> Response:
-        """Return the answer for a path that does not support this method."""
-        shown = _path(scope)
-        methods = ", ".join(sorted({method.strip() for method in allowed.split(",")}))
-        why = f"{shown[:1].upper()}{shown[1:]} does not support {scope['method']}. Allowed: {methods}."
-        return self._refusal(scope, 405, "method_not_allowed", why, {"Allow": methods})
-
-    def _refusal(
-        self, scope: Scope, status: int, code: str, why: str, headers: Mapping[str, str] | None = None
-    ) -> Response:
-        self._refusals.count_error(EndpointName.NONE, code)
-        return anthropics.refusal_of(scope, status, code, why, headers)
-
-
 class PathMiddleware:
-    """Runs before the routes: removes a path's final slash, and refuses WebSockets where no endpoint serves them."""
+    """Runs before the routes: removes a path's final slash, and refuses WebSockets and paths that no endpoint serves."""
 
-    def __init__(self, app: ASGIApp, served: ServedPaths, answers: NotFoundResponses) -> None:
+    def __init__(self, app: ASGIApp, served: ServedPaths, not_found: NotFoundApp) -> None:
         self._app = app
         self._served = served
-        self._answers = answers
+        self._not_found = not_found
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on. A redirect would lose the body of a POST, and few WebSocket clients follow one."""
@@ -383,13 +306,15 @@ class PathMiddleware:
                 f"No WebSocket endpoint at {_path(scope)}. "
                 f"WebSocket endpoints: {listed(self._served.sockets)}."
             )
-            await self._answers.nothing(scope, why)(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+            await self._not_found.refused(scope, why)(scope, receive, send)
+        elif not scope["path"].isprintable():  # the `$` in Starlette's patterns allows a final line feed
+            await self._not_found(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
 
 class NotFoundApp:
-    """Answers the HTTP requests that no route matches.
+    """Answers the HTTP requests that no route matches, and counts each answer by its code.
 
     `origins`: those whose pages may read answers below `/v1`; `on_not_found` is called for requests below the operators' path.
     """
@@ -397,13 +322,12 @@ class NotFoundApp:
     def __init__(
         self,
         served: ServedPaths,
-        answers: NotFoundResponses,
         refusals: RefusalCounters,
         origins: AllowedOrigins,
         on_not_found: NotFoundCallback,
     ) -> None:
         self._served = served
-        self._answers = answers
+        self._refusals = refusals
         self._on_not_found = on_not_found
         self._below, self._below_anthropics = (
             CorsMiddleware(self._answer_below, origins, refusals, method="GET, POST", refusal=refusal)
@@ -414,7 +338,7 @@ class NotFoundApp:
         """Answer one request."""
         path = scope["path"]
         if path in self._served.sockets:
-            response = self._answers.socket(scope)
+            response = self._not_upgraded(scope)
         elif path == API or path.startswith(f"{API}/"):
             answers: ASGIApp = self._answer_below
             if "origin" in Headers(scope=scope):
@@ -422,25 +346,52 @@ class NotFoundApp:
             await answers(scope, receive, send)
             return
         elif "text/html" in Headers(scope=scope).get("accept", ""):
-            response = self._answers.no_page()
+            self._refusals.count_error(EndpointName.NONE, "unknown_url")
+            response = PlainTextResponse("Page not found. The chat is at /.", 404)
         else:
-            response = self._answers.nothing(scope, self._elsewhere(scope))
+            response = self.refused(scope, self._elsewhere(scope))
         await response(scope, receive, send)
+
+    def refused(
+        self,
+        scope: Scope,
+        why: str,
+        *,
+        status: int = 404,
+        code: str = "unknown_url",
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        """Return a refusal; by default, the answer for a path without a route."""
+        self._refusals.count_error(EndpointName.NONE, code)
+        return anthropics.refusal_of(scope, status, code, why, headers)
 
     def wrong_method(self, request: Request, error: Exception) -> Response:
         """Answer a request whose method the path does not support."""
         allowed = (isinstance(error, HTTPException) and error.headers and error.headers.get("Allow")) or "GET"
         self._note(request.scope, "method_not_allowed")
-        return self._answers.wrong_method(request.scope, allowed)
+        return self._not_allowed(request.scope, allowed)
 
     def no_file(self, request: Request, _: Exception) -> Response:
         """Answer a request for a missing file of the page."""
-        return self._answers.nothing(request.scope, "File not found.")
+        return self.refused(request.scope, "File not found.")
+
+    def _not_allowed(self, scope: Scope, allowed: str) -> Response:
+        shown = _path(scope)
+        methods = ", ".join(sorted({method.strip() for method in allowed.split(",")}))
+        why = f"{shown[:1].upper()}{shown[1:]} does not support {scope['method']}. Allowed: {methods}."
+        return self.refused(scope, why, status=405, code="method_not_allowed", headers={"Allow": methods})
+
+    def _not_upgraded(self, scope: Scope) -> Response:
+        """Return the answer to an HTTP request for the path of a WebSocket."""
+        if scope["method"] not in _READ_METHODS:
+            return self._not_allowed(scope, "GET")
+        why = f"{scope['path']} is a WebSocket: connect to it by ws:// or wss://."
+        headers = {"Upgrade": "websocket", "Connection": "Upgrade"}
+        return self.refused(scope, why, status=426, code="upgrade_required", headers=headers)
 
     async def _answer_below(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._note(scope, "unknown_url")
-        response = self._answers.nothing(scope, self._not_served(scope))
-        await response(scope, receive, send)
+        await self.refused(scope, self._not_served(scope))(scope, receive, send)
 
     def _note(self, scope: Scope, code: str) -> None:
         if scope["path"].startswith(OPERATORS):
@@ -462,10 +413,6 @@ class NotFoundApp:
 def listed(words: Sequence[str]) -> str:
     """Join words with commas and "and"."""
     return f"{', '.join(words[:-1])} and {words[-1]}" if words[1:] else "".join(words)
-
-
-def _is_below(path: str, paths: Collection[str]) -> bool:
-    return any(path.startswith(f"{other}/") for other in paths)
 
 
 def _path(scope: Scope) -> str:

@@ -255,15 +255,8 @@ def _unusable(where: str, error: OSError) -> SettingsError:
 def address(listener: socket.socket, *, scheme: str = "http") -> str:
     """Return the page's URL for this machine."""
     host, port = listener.getsockname()[:2]
-    shown = (
-        "127.0.0.1"
-        if host == "0.0.0.0"
-        else "[::1]"
-        if host == "::"
-        else f"[{host}]"
-        if ":" in host
-        else host
-    )
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    shown = f"[{shown}]" if ":" in shown else shown
     return f"{scheme}://{shown}:{port}"
 
 

@@ -29,7 +29,6 @@ from app.models import (
 )
 from app.parts import (
     ConfigReload,
-    LimitsReload,
     access_of,
     durability_of,
     limiters_of,
@@ -40,7 +39,7 @@ from app.parts import (
     tool_box_of,
     traced,
 )
-from app.routes import SecurityHeadersMiddleware, api_routes, application
+from app.routes import HeadersMiddleware, api_routes, application
 from app.server import (
     Server,
     StartupServer,
@@ -122,7 +121,7 @@ async def serve(settings: Settings) -> None:
 def _start_server(settings: Settings, app: ASGIApp) -> Server:
     client_filter = client_filter_of(settings, RefusalCounters())
     return server(
-        SecurityHeadersMiddleware(client_filter(app)),
+        HeadersMiddleware(client_filter(app)),
         server_limits=server_limits_of(settings),
         tls=tls_of(settings),
     )
@@ -232,7 +231,7 @@ async def composed(
             yield Service(
                 engine=models,
                 sessions=sessions,
-                config_reload=ConfigReload(access, LimitsReload(settings, limiters)),
+                config_reload=ConfigReload(settings, access, limiters),
                 lifecycle=lifecycle,
                 readiness=readiness,
                 server=server(
@@ -315,7 +314,8 @@ class Service:
         self._server = server
         self._drain_s = drain_s
         self._lag = lag
-        self._stopping = StopSignals()
+        self._begun, self._hurried = asyncio.Event(), asyncio.Event()
+        self._begun_at = 0.0
         self._failure: EngineError | None = None
 
     async def run(self, listener: socket.socket) -> None:
@@ -331,7 +331,7 @@ class Service:
             watching = tasks.create_task(self._config_reload.watch())
             trimming = tasks.create_task(keep_giving_back(self._lifecycle.forget))
             measuring = tasks.create_task(keep_measuring(self._lag))
-            await self._stopping.begun.wait()
+            await self._begun.wait()
             starting.cancel()
             watching.cancel()
             trimming.cancel()
@@ -344,7 +344,11 @@ class Service:
 
     def stop(self) -> None:
         """Handle a signal: the first call drains, the second ends running replies at once."""
-        self._stopping.request()
+        if not self._begun.is_set():
+            self._begun_at = time.monotonic()
+            self._begun.set()
+        elif time.monotonic() - self._begun_at >= SIGNAL_MERGE_S:
+            self._hurried.set()
 
     def _reload(self) -> None:
         self._config_reload.reload()
@@ -358,7 +362,7 @@ class Service:
             facts = await self._engine.ready()
         except EngineError as failure:
             self._failure = failure
-            self._stopping.begun.set()
+            self._begun.set()
             return
         display.address(url, facts)
         _log.info("ready", url=url, model=facts.model, device=facts.device, dtype=facts.dtype)
@@ -373,14 +377,14 @@ class Service:
         if await self._others_serve():
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(DRAIN_NOTICE_S, self._drain_s)):
-                    await self._stopping.hurried.wait()
+                    await self._hurried.wait()
             await self._server.stop_listening()
         self._server.end_idle()
         self._lifecycle.announce_drain(
             drain_ms=int(self._drain_s * 1000), reason="The server is about to stop."
         )
         draining = asyncio.create_task(self._sessions.drain(self._drain_s))
-        hurry = asyncio.create_task(self._stopping.hurried.wait())
+        hurry = asyncio.create_task(self._hurried.wait())
         ended: set[asyncio.Task[Any]] = set()
         while not ended:
             ended, _ = await asyncio.wait(
@@ -399,23 +403,6 @@ class Service:
             async with asyncio.timeout(LOOK_S):
                 return await self._sessions.has_other_replicas()
         return False
-
-
-class StopSignals:
-    """What signals request: the first sets `begun`, a later one `hurried`."""
-
-    def __init__(self) -> None:
-        self.begun = asyncio.Event()
-        self.hurried = asyncio.Event()
-        self._begun_at = 0.0
-
-    def request(self) -> None:
-        """Handle one signal."""
-        if not self.begun.is_set():
-            self._begun_at = time.monotonic()
-            self.begun.set()
-        elif time.monotonic() - self._begun_at >= SIGNAL_MERGE_S:
-            self.hurried.set()
 
 
 @contextmanager

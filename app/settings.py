@@ -501,18 +501,13 @@ def description_of(kind: Any) -> str:
 
 def described(kind: Any, default: object) -> str:
     """Return what a setting is for, and its default."""
-    note = (
-        ""
-        if default in (None, False, (), Limits(), msgspec.NODEFAULT)
-        else f" Default: {_shown(default, kind)}."
-    )
-    return f"{description_of(kind)}{note}"
-
-
-def _shown(default: Any, kind: Any) -> str:
-    if isinstance(default, bool):
-        return str(default).lower()
-    return with_unit(default, unit_of(kind)) if unit_of(kind) else str(default)
+    if default in (None, False, (), Limits(), msgspec.NODEFAULT):
+        return description_of(kind)
+    if isinstance(default, int | float) and (unit := unit_of(kind)):
+        shown = with_unit(default, unit)
+    else:
+        shown = "true" if default is True else str(default)
+    return f"{description_of(kind)} Default: {shown}."
 
 
 def unit_of(kind: Any) -> str:
@@ -565,16 +560,15 @@ def from_environment(names: Iterable[str], environ: Mapping[str, str]) -> dict[s
     for variable, value in given.items():
         if variable not in known:
             raise SettingsError(f"Unknown setting {variable}.{_meant(variable.upper(), known)}")
-        _check_written(variable, value, is_text=known[variable] in _TEXTS)
+        # values may still have the line ends or the quotation marks of their file
+        if value.endswith("\r"):
+            raise SettingsError(
+                f"{variable} ends with a carriage return: its file has the line ends of Windows."
+            )
+        is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+        if is_quoted and known[variable] not in _TEXTS:
+            raise SettingsError(f"{variable} has quotation marks around its value: leave them out.")
     return {known[variable]: value for variable, value in given.items() if value}
-
-
-def _check_written(variable: str, value: str, *, is_text: bool) -> None:
-    """Raise SettingsError for values that still have the quotation marks or line ends of their file."""
-    if value.endswith("\r"):
-        raise SettingsError(f"{variable} ends with a carriage return: its file has the line ends of Windows.")
-    if not is_text and len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
-        raise SettingsError(f"{variable} has quotation marks around its value: leave them out.")
 
 
 def parsed(name: str, value: object, kinds: Mapping[str, Any]) -> Any:
@@ -587,7 +581,8 @@ def parsed(name: str, value: object, kinds: Mapping[str, Any]) -> Any:
         pairs = (part.partition("=") for part in value.split(",") if part.strip())
         return {limit.strip(): number.strip() for limit, _, number in pairs}
     if name == "engine_arg":
-        return _words(name, value)
+        with naming(name, ValueError, end="."):
+            return tuple(shlex.split(value))  # as a shell does
     if name in {"system_prompt", "jwt_secret"} and value.startswith("@"):
         return _file_text(name, Path(value[1:]).expanduser())
     return in_base_unit(value, unit_of(kinds[name]))
@@ -611,12 +606,6 @@ def with_unit(number: float, unit: str) -> str:
     ]
     factor, name = max(fitting, default=(1, ""))
     return f"{number / factor:g}{name}"
-
-
-def _words(name: str, value: str) -> tuple[str, ...]:
-    """Split a variable into words as a shell does. Raises SettingsError."""
-    with naming(name, ValueError, end="."):
-        return tuple(shlex.split(value))
 
 
 def _file_text(name: str, path: Path) -> str:

@@ -30,7 +30,6 @@ CONNECTION_BYTES = 51_000
 """Bytes of the gateway for a connection with its live conversation (`docs/benchmarks.md`, likewise)."""
 STORE_SPARE = 2.0
 """A store's limit relative to what it holds: rewriting the append-only file copies pages, and no write may be refused."""
-DAY_S = 86_400.0
 WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "int8": 1}
 """Bytes of a number."""
 _MATRICES_OF_MLP = 3
@@ -97,7 +96,9 @@ def estimate(
     context = given.context_tokens + given.prompt_tokens + given.reply_tokens
     window = context if shape.window is None else min(context, shape.window)
     per_token = shape.kv_bytes_per_token(dtype)
-    stored = _stored(users, given)
+    exchanges = users * given.messages_per_day * given.kept_days
+    text = (given.prompt_tokens + given.reply_tokens) * given.bytes_per_token
+    stored = stored_bytes(exchanges, exchanges / given.exchanges, text)
     journal = journal_bytes(turns_per_s * JOURNAL_S, given.reply_tokens)
     return Estimate(
         users=users,
@@ -118,12 +119,6 @@ def estimate(
     )
 
 
-def _stored(users: int, given: Assumptions) -> int:
-    exchanges = users * given.messages_per_day * given.kept_days
-    text = (given.prompt_tokens + given.reply_tokens) * given.bytes_per_token
-    return stored_bytes(exchanges, exchanges / given.exchanges, text)
-
-
 def stored_bytes(exchanges: float, conversations: float, text_bytes: float) -> int:
     """Return the bytes that exchanges keep in Redis. `text_bytes`: question and reply of one exchange."""
     return math.ceil(
@@ -137,6 +132,11 @@ def journal_bytes(replies: float, tokens: float) -> int:
 
 
 Count = Annotated[int, Meta(ge=1)]
+_UNLIKE_LLAMA = {
+    "kv_lora_rank": "keys and values that are kept compressed",
+    "n_routed_experts": "layers with shared and routed experts",
+}
+"""Signs of decoders for which the results would be far off."""
 
 
 class ShapeUnknown(Exception):
@@ -207,15 +207,17 @@ def shape_of(model: str, data_dir: str | None = None) -> Shape:
     if model in PACKAGES and not folder.exists():
         return _of_config(model, Path("config.json"), msgspec.convert(PACKAGES[model].config, _Config), None)
     if folder.is_file():
-        return _shape(model, _converted(model, data_dir))
-    if not folder.is_dir():
-        kept = _cached_folder(model)
-        if kept is None:
-            raise ShapeUnknown(
-                f"{model} is neither a folder nor in the hub's cache. Fetch its config.json: hf download {model} config.json"
-            )
-        folder = kept
-    return _shape(model, folder)
+        folder = _converted(model, data_dir)
+    elif not folder.is_dir():
+        folder = _cached_folder(model)
+    file = folder / "config.json"
+    try:
+        config = msgspec.json.decode(file.read_bytes(), type=_Config)
+    except OSError as error:
+        raise ShapeUnknown(f"{file} can't be read: {error}.") from error
+    except msgspec.DecodeError as error:
+        raise ShapeUnknown(f"{file} is not the configuration of a model: {error}.") from error
+    return _of_config(model, file, config, weights_of(folder) or None)
 
 
 def _converted(file: str, data_dir: str | None) -> Path:
@@ -234,29 +236,26 @@ def _converted(file: str, data_dir: str | None) -> Path:
     return folder
 
 
-def _cached_folder(model: str) -> Path | None:
+def _cached_folder(model: str) -> Path:
+    """Return the folder of a model in the hub's cache."""
     try:
-        return in_cache(model)
+        kept = in_cache(model)
     except ValueError as error:  # the path is missing, and is not a name on the hub
         raise ShapeUnknown(
             f"There is no folder {model}, and it is not the name of a model on the hub."
         ) from error
-
-
-def _shape(name: str, folder: Path) -> Shape:
-    file = folder / "config.json"
-    try:
-        config = msgspec.json.decode(file.read_bytes(), type=_Config)
-    except OSError as error:
-        raise ShapeUnknown(f"{file} can't be read: {error}.") from error
-    except msgspec.DecodeError as error:
-        raise ShapeUnknown(f"{file} is not the configuration of a model: {error}.") from error
-    return _of_config(name, file, config, weights_of(folder) or None)
+    if kept is None:
+        raise ShapeUnknown(
+            f"{model} is neither a folder nor in the hub's cache. Fetch its config.json: hf download {model} config.json"
+        )
+    return kept
 
 
 def _of_config(name: str, file: Path, config: _Config, stored_bytes: int | None) -> Shape:
     text = config.text_config or config
-    _check_kind(file, text)
+    for field, what in _UNLIKE_LLAMA.items():
+        if getattr(text, field):
+            raise ShapeUnknown(f"{file} has {field}: {what} can't be sized here.")
     layers, hidden, heads = (
         _required(file, field, getattr(text, field))
         for field in ("num_hidden_layers", "hidden_size", "num_attention_heads")
@@ -274,18 +273,6 @@ def _of_config(name: str, file: Path, config: _Config, stored_bytes: int | None)
         stored_dtype=quantized or dtype,
         stored_bytes=stored_bytes,
     )
-
-
-def _check_kind(file: Path, text: _Text) -> None:
-    """Raise ShapeUnknown for decoders unlike Llama: the results would be far off."""
-    if text.kv_lora_rank:
-        raise ShapeUnknown(
-            f"{file} has kv_lora_rank: keys and values that are kept compressed can't be sized here."
-        )
-    if text.n_routed_experts:
-        raise ShapeUnknown(
-            f"{file} has n_routed_experts: layers with shared and routed experts can't be sized here."
-        )
 
 
 def _required(file: Path, field: str, value: int | None) -> int:
@@ -313,7 +300,8 @@ def lines(found: Estimate, shape: Shape, given: Assumptions, *, dtype: str) -> I
     yield _row("replies at once", f"{found.replies_at_once:,}", "MIDSTREAM_MAX_BATCH of all engines")
     yield _row("the engines make", f"{found.decode_tokens_per_s:,.0f} tokens/s of replies")
     yield _row("and read", f"{found.prefill_tokens_per_s:,.0f} tokens/s of prompts")
-    yield _row("engines", _engines(found))
+    engines = f"{found.engines:,}" if found.engines is not None else "unknown: give --engine-tokens-per-s"
+    yield _row("engines", engines)
     yield ""
     yield "Memory"
     yield _row("weights, each engine", in_bytes(found.weights_bytes))
@@ -332,10 +320,6 @@ def lines(found: Estimate, shape: Shape, given: Assumptions, *, dtype: str) -> I
         yield _row(f"--{name.replace('_', '-')}", f"{getattr(given, name):g}", description)
     yield ""
     yield "Measure one engine under load (docs/operate.md), and give its tokens a second by --engine-tokens-per-s."
-
-
-def _engines(found: Estimate) -> str:
-    return f"{found.engines:,}" if found.engines is not None else "unknown: give --engine-tokens-per-s"
 
 
 def _row(name: str, value: str, note: str = "") -> str:
@@ -420,7 +404,8 @@ def size(
     except ShapeUnknown as error:
         raise click.ClickException(str(error)) from error
     except msgspec.ValidationError as error:
-        raise click.ClickException(_complaint(error)) from error
+        what, _, path = str(error).partition(" - at `$.")
+        raise click.ClickException(f"--{path.rstrip('`').replace('_', '-')}: {what}") from error
     except OverflowError as error:
         raise click.ClickException(
             "With these assumptions the figures become too large to compute."
@@ -430,9 +415,3 @@ def size(
         click.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
     else:
         click.echo("\n".join(lines(found, shape, given, dtype=dtype)))
-
-
-def _complaint(error: msgspec.ValidationError) -> str:
-    """Return the error's message, with the option at fault."""
-    what, _, path = str(error).partition(" - at `$.")
-    return f"--{path.rstrip('`').replace('_', '-')}: {what}"

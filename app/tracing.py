@@ -75,7 +75,7 @@ class Spans(Observer):
     def began(self, turn_id: str, model: str, accepted_at: float) -> None:
         """Begin a span, a child of the one that the request names and the parent in requests that this task sends."""
         self._observer.began(turn_id, model, accepted_at)
-        start_ns = _wall(accepted_at)
+        start_ns = time_ns() - int((monotonic() - accepted_at) * _NS)
         span = self._begin(turn_id, model, start_ns)
         current_trace.set(_named(current_trace.get(), span.get_span_context()))
         _begun.set(_Begun(turn_id, span, start_ns))
@@ -203,11 +203,6 @@ def _fail(span: Span, code: str) -> None:
     """Record the code alone: an error's message may quote what somebody wrote."""
     span.set_attribute("error.type", code)
     span.set_status(Status(StatusCode.ERROR))
-
-
-def _wall(at: float) -> int:
-    """Convert a time of the monotonic clock to nanoseconds since 1970."""
-    return time_ns() - int((monotonic() - at) * _NS)
 
 
 def _context(named: Trace) -> Context:

@@ -41,7 +41,6 @@ from engine.messages import (
     Started,
     TokenLogprob,
     Tool,
-    ToolCall,
     ToolCallOutput,
 )
 from engine.text.detokenizer import whole_length
@@ -96,11 +95,6 @@ def most_new_tokens(requested: int | None, options: UpstreamOptions, prompt_toke
     return max(1, min(requested or options.max_new_tokens, options.context_tokens - prompt_tokens))
 
 
-def path_of(request: Request) -> str:
-    """Return the path of a request, relative to the upstream's URL."""
-    return "completions" if request.spec.raw else "chat/completions"
-
-
 def body_of(request: Request, options: UpstreamOptions, max_new_tokens: int) -> dict[str, Any]:
     """Return the body of `POST /chat/completions`, or of `POST /completions` for a raw prompt."""
     features, spec = options.features, request.spec
@@ -145,21 +139,18 @@ def prompt_of(messages: Sequence[Message], spec: ReplySpec, features: Features) 
 
 def _message(message: Message, *, thinks: bool) -> dict[str, Any]:
     """Return a message in OpenAI's shape. `thinks`: include its thoughts, under both of their names."""
-    fields: dict[str, Any] = {"role": message.role, "content": _content(message)}
+    fields: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.images:
+        fields["content"] = [_part(part) for part in in_order(message.content, message.images)]
     if message.role == "tool":
         fields["tool_call_id"] = message.call_id
     if message.reasoning and thinks:
         fields |= {"reasoning_content": message.reasoning, "reasoning": message.reasoning}
     if message.calls:
         fields["content"] = message.content or None
-        fields["tool_calls"] = [_call(call) for call in message.calls]
+        calls = [(call.call_id, {"name": call.name, "arguments": call.arguments}) for call in message.calls]
+        fields["tool_calls"] = [{"id": name, "type": "function", "function": call} for name, call in calls]
     return fields
-
-
-def _content(message: Message) -> str | list[dict[str, Any]]:
-    if not message.images:
-        return message.content
-    return [_part(part) for part in in_order(message.content, message.images)]
 
 
 def _part(part: str | Image) -> dict[str, Any]:
@@ -167,11 +158,6 @@ def _part(part: str | Image) -> dict[str, Any]:
         return {"type": "text", "text": part}
     detail = {"detail": part.detail} if part.detail else {}
     return {"type": "image_url", "image_url": {"url": part.url, **detail}}
-
-
-def _call(call: ToolCall) -> dict[str, Any]:
-    function = {"name": call.name, "arguments": call.arguments}
-    return {"id": call.call_id, "type": "function", "function": function}
 
 
 def _tools(spec: ReplySpec) -> dict[str, Any]:
@@ -315,14 +301,12 @@ class _Logprobs(msgspec.Struct, frozen=True):
     def chosen(self) -> tuple[_Chosen, ...]:
         if self.content is not None:
             return self.content
-        return tuple(self._by_place())
-
-    def _by_place(self) -> Iterator[_Chosen]:
         rows = zip_longest(self.tokens or (), self.token_logprobs or (), self.top_logprobs or ())
-        for token, logprob, top in rows:
-            if token is not None and logprob is not None:
-                likely = tuple(_Likely(*one) for one in (top or {}).items())
-                yield _Chosen(token, logprob, None, likely)
+        return tuple(
+            _Chosen(token, logprob, None, tuple(_Likely(*one) for one in (top or {}).items()))
+            for token, logprob, top in rows
+            if token is not None and logprob is not None
+        )
 
 
 _logprobs_of = msgspec.json.Decoder(_Logprobs | None).decode
@@ -519,9 +503,6 @@ class ToolCallAssembler:
         return [text] if text else []
 
 
-_NOTHING = Choice()
-
-
 _usage = msgspec.json.Decoder(Usage | None).decode
 
 
@@ -576,15 +557,15 @@ class UpstreamReply:
         """Return the outputs of a chunk. Raises EngineLost if there are too many calls."""
         outputs: list[Output] = []
         choice = completion.choices[0] if completion.choices else None
-        pieces = self._pieces_of(choice or _NOTHING) if not self.ended else []
+        pieces = self._pieces_of(choice) if choice is not None and not self.ended else []
         if completion.usage is not NO_LOGPROBS:
             self._account(completion.usage)
         if choice is not None and not self.started:
             self.started = True
             outputs.append(Started(self._request_id, self.prompt_tokens, self.cached_tokens))
         outputs += self._counted(pieces)
-        if not self.ended:
-            self._end(choice or _NOTHING)
+        if choice is not None and not self.ended:
+            self._end(choice)
         return outputs
 
     def finish(self) -> list[Output]:

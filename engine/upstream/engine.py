@@ -10,7 +10,7 @@ import logging
 import struct
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from itertools import count
 
@@ -533,21 +533,17 @@ class UpstreamEmbedder:
         waiting = _Waiting(texts.client, next(self._arrivals))
         await self._limiter.enter(waiting)
         try:
-            return await self._request_with_retry(texts)
+            for attempt in range(self._options.retries):
+                with suppress(EngineLost):
+                    return await self._request(texts)
+                await asyncio.sleep(backoff_s(attempt))
+            return await self._request(texts)
         except RequestRefused as refusal:
             raise PromptRejected(str(refusal), field="input") from refusal
+        except EngineLost as error:
+            raise EngineUnavailable(str(error)) from error
         finally:
             self._limiter.leave(waiting)
-
-    async def _request_with_retry(self, texts: Texts) -> Vectors:
-        for attempt in count():
-            try:
-                return await self._request(texts)
-            except EngineLost as error:
-                if attempt == self._options.retries:
-                    raise EngineUnavailable(str(error)) from error
-            await asyncio.sleep(backoff_s(attempt))
-        raise AssertionError("numbers have no end")
 
     async def _request(self, texts: Texts) -> Vectors:
         """Raises EngineLost, EngineUnavailable, RequestRefused."""

@@ -29,7 +29,6 @@ from engine.upstream.completions import (
     UpstreamReply,
     body_of,
     decoded,
-    path_of,
     prompt_of,
     session_of,
 )
@@ -55,9 +54,15 @@ class UpstreamHttpClient:
         Raises EngineLost, also if the stream ends before the reply; EngineUnavailable, RequestRefused, EngineBusy.
         """
         options = self._options
+
+        async def trace(step: str, _: object) -> None:
+            """See httpcore's extension "trace"."""
+            if step.endswith(".send_request_headers.started"):
+                on_sent()
+
         http_request = self._client.build_request(
             "POST",
-            path_of(request),
+            "completions" if request.spec.raw else "chat/completions",
             content=_encoder.encode(body_of(request, options, reply.max_new_tokens)),
             headers={
                 "Content-Type": "application/json",
@@ -65,7 +70,7 @@ class UpstreamHttpClient:
                 **session_headers(request, options.features.affinity_header),
                 **request.trace.headers,
             },
-            extensions={"trace": _request_sent_trace(on_sent)},
+            extensions={"trace": trace},
         )
         listening = _ResponseReader(options, reply, on_chunk)
         with engine_errors(options.name):
@@ -501,16 +506,6 @@ def _completion(name: str, event: ServerSentEvent) -> Completion:
     if event.kind == "error":
         raise error_inside(name, msgspec.json.decode(event.data))
     return completion
-
-
-def _request_sent_trace(on_sent: Callable[[], None]) -> Callable[[str, object], Awaitable[None]]:
-    """Return a function for httpcore's extension "trace" that calls `on_sent` when sending begins."""
-
-    async def trace(step: str, _: object) -> None:
-        if step.endswith(".send_request_headers.started"):
-            on_sent()
-
-    return trace
 
 
 @contextmanager

@@ -43,7 +43,7 @@ class UpstreamMonitor(Runnable):
     @property
     def cooling_down(self) -> bool:
         """Whether the upstream shed a request a moment ago, or has failed too often."""
-        return self._cooldown_s > 0 or not self.circuit.admits
+        return self._cooldown_until > asyncio.get_running_loop().time() or not self.circuit.admits
 
     def refuse_during_cooldown(self) -> None:
         """Raise EngineBusy while the upstream has asked for a pause, EngineUnavailable while its circuit is open."""
@@ -84,19 +84,21 @@ class UpstreamMonitor(Runnable):
         while True:
             trouble = await health_error(self._client, self.options)
             if trouble is None:
-                self._seen()
-                pause_s = health_s
+                self._misses, pause_s = 0, health_s
+                if not self._is_ready:
+                    log.info("the engine %s is ready", self.options.name)
+                    self.life.loaded(_facts_of(self.options))
             else:
                 pause_s = backoff_s(self._misses, min(LONGEST_PAUSE_S, health_s))
-                self._missed(trouble)
+                self._misses += 1
+                if not self._is_ready:
+                    self.life.loading("waiting for an upstream", 0.0, trouble)
+                elif self._misses >= MISSES:
+                    self._went_away(trouble)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._look.wait()
             self._look.clear()
-
-    @property
-    def _cooldown_s(self) -> float:
-        return max(0.0, self._cooldown_until - asyncio.get_running_loop().time())
 
     def _note(self, error: EngineError) -> None:
         """Act on what a request's failure reveals about the upstream."""
@@ -136,19 +138,6 @@ class UpstreamMonitor(Runnable):
     @property
     def _is_ready(self) -> bool:
         return self.life.status.state is EngineState.READY
-
-    def _seen(self) -> None:
-        self._misses = 0
-        if not self._is_ready:
-            log.info("the engine %s is ready", self.options.name)
-            self.life.loaded(_facts_of(self.options))
-
-    def _missed(self, trouble: str) -> None:
-        self._misses += 1
-        if not self._is_ready:
-            self.life.loading("waiting for an upstream", 0.0, trouble)
-        elif self._misses >= MISSES:
-            self._went_away(trouble)
 
     def _went_away(self, why: str) -> None:
         log.warning("engine %s unreachable: %s", self.options.name, why)
@@ -231,7 +220,6 @@ LONGEST_PAUSE_S = 15.0
 
 MISSES = 2
 """Consecutive checks that may fail before a serving upstream counts as away."""
-_TOO_MANY = 429
 
 FAILURES = 5
 """Failures in a row that open a circuit."""
@@ -268,7 +256,7 @@ async def health_error(client: httpx.AsyncClient, options: UpstreamOptions) -> s
         response, body = await fetch(client, "GET", options.health, within_s=options.timeouts.connect_s)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         return f"The engine {options.name} can't be reached ({type(error).__name__})."
-    if response.status_code == _TOO_MANY:
+    if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
         return None  # it is alive, but overloaded
     if response.status_code != httpx.codes.OK:
         return f"The engine {options.name} answers {response.status_code} to GET {options.health}."

@@ -123,7 +123,8 @@ class LaunchedEngine(UpstreamEngine):
         goes_on = line.place == self._place
         self._place = line.place or self._place
         hidden = self._has_served and (goes_on or (line.level or 0) < logging.WARNING)
-        level = logging.DEBUG if hidden or line.is_noise or line.level is None else line.level
+        hidden = hidden or _NOISE.search(line.text) is not None
+        level = logging.DEBUG if hidden or line.level is None else line.level
         log.log(level, "%s: %s", NAME, line.text)
 
 
@@ -229,6 +230,7 @@ _CONSEQUENCE = re.compile(
 )
 _INVALID = re.compile(r"validation errors? for")
 _NOISE = re.compile(r"Route: /|^[█▄▀▐▌ ]*$|[█▄▀]")
+"""vLLM's banner and its list of routes."""
 _LAST_WORDS_S = 2.0
 
 LOOK_S = 0.5
@@ -284,11 +286,12 @@ def environment_of(inherited: Mapping[str, str], python: str, key: str) -> dict[
 def upstream_of(options: LaunchOptions) -> UpstreamOptions:
     """Return the upstream options for a vLLM that is started with `options`. Its port and its window are known later."""
     by_priority = _value(options, "scheduling-policy") in {None, "priority"}
+    adapter = _value(options, "lora-modules")  # the first LoRA adapter, if there is one
     parsers = (_value(options, name) for name in ("enable-auto-tool-choice", "tool-call-parser"))
     return UpstreamOptions(
         name=NAME,
         url=f"http://{HOST}/v1",
-        model=requested_model(options),
+        model=options.served_name if adapter is None else adapter.partition("=")[0],
         context_tokens=1,
         max_requests=int(_value(options, "max-num-seqs") or options.max_batch),
         health="../health",
@@ -302,12 +305,6 @@ def upstream_of(options: LaunchOptions) -> UpstreamOptions:
         ),
         timeouts=Timeouts(unavailable_s=_PATIENCE_S),
     )
-
-
-def requested_model(options: LaunchOptions) -> str:
-    """Return the model that requests name: the first LoRA adapter, if there is one."""
-    adapter = _value(options, "lora-modules")
-    return options.served_name if adapter is None else adapter.partition("=")[0]
 
 
 def checked_argument(given: str) -> str:
@@ -343,11 +340,6 @@ class LogLine(NamedTuple):
     level: int | None
     text: str
     place: str = ""
-
-    @property
-    def is_noise(self) -> bool:
-        """Whether it reports nothing, like vLLM's banner and its list of routes."""
-        return _NOISE.search(self.text) is not None
 
 
 def line_of(raw: str) -> LogLine:

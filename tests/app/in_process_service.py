@@ -9,15 +9,16 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from socket import SO_RCVBUF, SOL_SOCKET
 from socket import socket as TcpSocket  # noqa: N812 - beside WebSockets, which are called sockets here
-from typing import Any
+from typing import Any, cast
 
+import httpx
 import msgspec
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_socket
 from websockets.exceptions import ConnectionClosed
 
 from app.server import address, listen
-from app.service import Service, composed
+from app.service import Service, composed, engines_of
 from app.settings import Limits, Settings, read_file
 from connections.authentication.access import REFRESH_S
 from engine.scripted import ScriptedEngine
@@ -53,6 +54,12 @@ class InProcessService:
         status, *lines = head.split("\r\n")
         headers = dict(line.lower().split(": ", 1) for line in lines)
         return int(status.split()[1]), headers, body
+
+    async def request(self, method: str, path: str, key: str = "", **more: Any) -> httpx.Response:
+        """Return the answer to an HTTP request by a client library, to which `more` goes."""
+        headers = more.pop("headers", {}) | ({"Authorization": f"Bearer {key}"} if key else {})
+        async with httpx.AsyncClient(base_url=self.url, headers=headers, timeout=60) as client:
+            return await client.request(method, path, **more)
 
     async def small_buffer_socket(self) -> TcpSocket:
         """Open a TCP connection with a small receive buffer in the kernel."""
@@ -148,3 +155,16 @@ async def serving(
             finally:
                 service.stop()
                 await task
+
+
+@asynccontextmanager
+async def serving_tables(folder: Path, text: str, **settings: Any) -> AsyncIterator[InProcessService]:
+    """Run a service over the models of a settings' file."""
+    file = folder / "midstream.toml"
+    file.write_text(text)
+    engine = engines_of(settings_with(config=str(file), **settings))
+    async with (
+        engine.running(),
+        serving(folder / "service", cast("ScriptedEngine", engine), config=str(file), **settings) as running,
+    ):
+        yield running

@@ -50,15 +50,8 @@ def bearer_headers(name: str = "ann", **claims: Any) -> dict[str, str]:
     return {"Authorization": f"Bearer {token(sub=name, **claims)}"}
 
 
-async def call_api(
-    running: InProcessService, method: str, path: str, headers: dict[str, str] | None = None
-) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=running.url, timeout=30) as client:
-        return await client.request(method, path, headers=headers)
-
-
 async def exported(running: InProcessService, name: str = "ann") -> list[Frame]:
-    answer = await call_api(running, "GET", "/v1/export", bearer_headers(name))
+    answer = await running.request("GET", "/v1/export", headers=bearer_headers(name))
     assert answer.status_code == 200
     lines = [json.loads(line) for line in answer.text.splitlines()]
     assert lines[-1]["type"] == "end"
@@ -86,7 +79,7 @@ async def test_what_left_the_list_is_exported_and_erased_too(guarded: InProcessS
     await create_user_data(guarded, "ann")
     await store.zrem(list_name(Owner("jwt:ann", "")), "diary")
     assert "A secret." in [line.get("content") for line in await exported(guarded)]
-    await call_api(guarded, "DELETE", "/v1/me", bearer_headers())
+    await guarded.request("DELETE", "/v1/me", headers=bearer_headers())
     assert await names_in(store, "diary") == set()
 
 
@@ -94,7 +87,7 @@ async def test_a_name_is_no_pattern(guarded: InProcessService) -> None:
     """Whoever is called `a|*` by their issuer has what is theirs."""
     await create_user_data(guarded, "a|[n]n@")
     await create_user_data(guarded, "a|nn@")
-    assert (await call_api(guarded, "DELETE", "/v1/me", bearer_headers("a|[n]n@"))).json() == {
+    assert (await guarded.request("DELETE", "/v1/me", headers=bearer_headers("a|[n]n@"))).json() == {
         "conversations": 3
     }
     assert len(await exported(guarded, "a|nn@")) > 3
@@ -112,25 +105,25 @@ async def test_a_running_reply_ends_and_its_readers_are_told_though_another_repl
         await socket.next("accepted")
         slow.step()
         await socket.next("delta")
-        answer = await call_api(guarded, "DELETE", "/v1/me", bearer_headers())
+        answer = await guarded.request("DELETE", "/v1/me", headers=bearer_headers())
         assert answer.json() == {"conversations": 1}
         assert (await socket.next("deleted"))["conversation_id"] == "default"
 
 
 async def test_a_ticket_exports_and_erases_nothing(guarded: InProcessService) -> None:
     """Strangers and foreign pages: `tests/transcripts/native/authentication.yaml`."""
-    once = (await call_api(guarded, "POST", "/v1/tickets", bearer_headers())).json()["ticket"]
+    once = (await guarded.request("POST", "/v1/tickets", headers=bearer_headers())).json()["ticket"]
     for method, path in (("GET", "/v1/export"), ("DELETE", "/v1/me")):
-        by_ticket = await call_api(guarded, method, path, {"Authorization": f"Bearer {once}"})
+        by_ticket = await guarded.request(method, path, headers={"Authorization": f"Bearer {once}"})
         assert (by_ticket.status_code, "Tickets" in by_ticket.text) == (401, True)
 
 
 async def test_whoever_asks_too_often_is_told_to_wait(tmp_path: Path) -> None:
     async with serving(tmp_path, jwt_secret=SECRET, read_rate=1) as running:
-        answers = [await call_api(running, "GET", "/v1/export", bearer_headers()) for _ in range(2)]
+        answers = [await running.request("GET", "/v1/export", headers=bearer_headers()) for _ in range(2)]
         assert [answer.status_code for answer in answers] == [200, 429]
         assert answers[1].headers["retry-after"] == "5"
-        assert (await call_api(running, "GET", "/v1/export", bearer_headers("bob"))).status_code == 200
+        assert (await running.request("GET", "/v1/export", headers=bearer_headers("bob"))).status_code == 200
 
 
 async def test_few_are_served_at_a_time_one_of_each_and_whoever_leaves_gives_the_place_back(
@@ -145,9 +138,9 @@ async def test_few_are_served_at_a_time_one_of_each_and_whoever_leaves_gives_the
         names = [key, *(token(sub=f"reader{number}") for number in range(1, AT_ONCE))]
         stuck = [await reads_nothing(running, name) for name in names]
         mine = {"Authorization": f"Bearer {names[1]}"}
-        assert (await call_api(running, "GET", "/v1/export", mine)).status_code == 503
+        assert (await running.request("GET", "/v1/export", headers=mine)).status_code == 503
         await until_status(running, 503)
-        assert (await call_api(running, "DELETE", "/v1/me", mine)).json() == {"conversations": 1}
+        assert (await running.request("DELETE", "/v1/me", headers=mine)).json() == {"conversations": 1}
         revoke_key(keys, "ann")
         await until_status(running, 200)
         for one in stuck:
@@ -200,11 +193,12 @@ async def test_a_key_that_became_personal_exports_and_erases_its_former_users_co
     make_personal(keys)
     headers = {"Authorization": f"Bearer {key}"}
     lines = [
-        json.loads(line) for line in (await call_api(guarded, "GET", "/v1/export", headers)).text.splitlines()
+        json.loads(line)
+        for line in (await guarded.request("GET", "/v1/export", headers=headers)).text.splitlines()
     ]
     kept = {(line["client_id"], line["conversation_id"]) for line in lines if line["type"] == "conversation"}
     assert kept == {("laptop", "default"), ("phone", "default")}
-    assert (await call_api(guarded, "DELETE", "/v1/me", headers)).json() == {"conversations": 2}
+    assert (await guarded.request("DELETE", "/v1/me", headers=headers)).json() == {"conversations": 2}
     assert {name for name in await names_in(store, "key:ann/") if not name.startswith(COUNTS)} == set()
 
 
@@ -217,7 +211,7 @@ async def test_the_names_of_the_store_are_looked_through_once(
         return int((await store.info("commandstats")).get("cmdstat_scan", {}).get("calls", 0))
 
     before = await looked()
-    await call_api(guarded, "DELETE", "/v1/me", bearer_headers())
+    await guarded.request("DELETE", "/v1/me", headers=bearer_headers())
     assert await looked() == before + 1
 
 
@@ -227,7 +221,7 @@ async def test_an_erasure_that_new_conversations_outrun_is_no_success(
     monkeypatch.setattr(removal, "ROUNDS", 1)
     await create_user_data(guarded, "ann")
     with capture_logs() as log:
-        answer = await call_api(guarded, "DELETE", "/v1/me", bearer_headers())
+        answer = await guarded.request("DELETE", "/v1/me", headers=bearer_headers())
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "busy")
     (line,) = (line for line in log if line["event"] == "erased")
     assert (line["conversations"], line["cut_short"]) == (3, True)
@@ -238,19 +232,19 @@ async def test_a_fault_is_told_with_its_number_before_the_answer_begins(
 ) -> None:
     await create_user_data(guarded, "ann")
     await store.hset("ms:{jwt:ann//named}", "updated_at", "no number")
-    answer = await call_api(guarded, "GET", "/v1/export", bearer_headers())
+    answer = await guarded.request("GET", "/v1/export", headers=bearer_headers())
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
     assert "number" in answer.json()["error"]["message"]
     await store.delete(list_name(Owner("jwt:ann", "")))
     await store.set(list_name(Owner("jwt:ann", "")), "no list")
-    assert (await call_api(guarded, "GET", "/v1/export", bearer_headers())).status_code == 500
+    assert (await guarded.request("GET", "/v1/export", headers=bearer_headers())).status_code == 500
 
 
 async def until_status(running: InProcessService, status: int) -> None:
     """Asks as somebody else until that is the answer."""
     for number in range(50):
         if (
-            await call_api(running, "GET", "/v1/export", bearer_headers(f"bob{number}"))
+            await running.request("GET", "/v1/export", headers=bearer_headers(f"bob{number}"))
         ).status_code == status:
             return
     raise AssertionError(status)

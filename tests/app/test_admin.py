@@ -72,11 +72,9 @@ def admin_entries(audit: Lines) -> Lines:
 async def call_api(
     running: InProcessService, key: str | None, method: str, path: str, **more: Any
 ) -> tuple[int, Any]:
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    async with httpx.AsyncClient(base_url=running.url, timeout=30) as client:
-        answer = await client.request(method, f"{PATH}{path}", headers=headers | more)
-        lines = [json.loads(line) for line in answer.text.splitlines()]
-        return answer.status_code, lines if path.startswith("/export") and answer.is_success else lines[0]
+    answer = await running.request(method, f"{PATH}{path}", key or "", headers=more)
+    lines = [json.loads(line) for line in answer.text.splitlines()]
+    return answer.status_code, lines if path.startswith("/export") and answer.is_success else lines[0]
 
 
 def hello(name: str, **more: str) -> Frame:
@@ -277,8 +275,7 @@ async def test_an_operator_exports_and_erases_what_a_person_has(  # noqa: PLR091
         await create_user_data(running, "ann")
         await create_user_data(running, "anna")
         status, lines = await call_api(running, operator, "GET", "/export?principal=jwt:ann")
-        async with httpx.AsyncClient(base_url=running.url) as client:
-            own = await client.get("/v1/export", headers={"Authorization": f"Bearer {token(sub='ann')}"})
+        own = await running.request("GET", "/v1/export", token(sub="ann"))
         assert (status, lines) == (200, [json.loads(line) for line in own.text.splitlines()])
         erased = await call_api(running, operator, "DELETE", "/owner?principal=jwt:ann")
         assert erased == (200, {"conversations": 3})

@@ -38,8 +38,7 @@ def body(thread_id: str, **more: Any) -> dict[str, Any]:
 
 
 async def run(running: InProcessService, thread_id: str, **more: Any) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=running.url, headers=HEADERS) as client:
-        return await client.post("/v1/ag-ui", json=body(thread_id, **more))
+    return await running.request("POST", "/v1/ag-ui", KEY, json=body(thread_id, **more))
 
 
 async def test_wishes_count_where_the_tools_are_the_servers_alone(tmp_path: Path) -> None:

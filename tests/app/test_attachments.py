@@ -35,8 +35,7 @@ async def service(tmp_path: Path) -> AsyncIterator[InProcessService]:
 
 
 async def upload(running: InProcessService, data: bytes, **params: str) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=running.url) as client:
-        return await client.post("/v1/attachments", content=data, params=CLIENT | params)
+    return await running.request("POST", "/v1/attachments", content=data, params=CLIENT | params)
 
 
 async def uploaded_id(running: InProcessService, data: bytes) -> str:
@@ -52,8 +51,8 @@ async def read(
     headers: dict[str, str] | None = None,
     **params: str,
 ) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=running.url, headers=headers) as client:
-        return await client.get(f"/v1/attachments/{place}/{attachment}", params=CLIENT | params)
+    path = f"/v1/attachments/{place}/{attachment}"
+    return await running.request("GET", path, params=CLIENT | params, headers=headers or {})
 
 
 async def send_and_wait(socket: Socket, content: str, *attachments: str, **more: Any) -> list[dict[str, Any]]:

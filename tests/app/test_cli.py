@@ -8,8 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -78,20 +76,6 @@ def test_help_names_the_commands_and_fifteen_options_and_help_all_every_one(tmp_
     assert "--drain-timeout DURATION" in rest
     assert "Default: 10s." in rest
     assert output.endswith("-h, --help Show this message and exit.")
-
-
-def test_the_version_is_told(tmp_path: Path) -> None:
-    assert version("midstream") in midstream(tmp_path, "--version").stdout
-
-
-def test_an_unknown_variable_stops_the_start(tmp_path: Path) -> None:
-    ended = midstream(tmp_path, "serve", MIDSTREAM_MAX_BACH="4")
-    assert complaint(ended).startswith("midstream: Unknown setting MIDSTREAM_MAX_BACH.")
-
-
-def test_an_unknown_option_is_told_with_how_to_get_help(tmp_path: Path) -> None:
-    ended = midstream(tmp_path, "serve", "--max-bach", "4")
-    assert (ended.returncode, "--max-bach" in ended.stderr) == (2, True)
 
 
 def test_a_port_in_use_stops_the_start(tmp_path: Path) -> None:

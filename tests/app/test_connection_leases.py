@@ -69,15 +69,6 @@ async def test_what_a_killed_replica_had_counts_for_nothing_soon(replicas: Repli
     assert all([0 < await store.ttl(key) <= 3600 for key in await store.keys("ms:seats:*")])
 
 
-async def test_a_replica_that_ends_says_so(replicas: Replicas) -> None:
-    one, two = replicas
-    await two.acquire(ANN, "a1")
-    await two.acquire(ANN, "a2")
-    await two.end()
-    await one.renew()
-    assert await acquire(one, ANN, "a3") is None
-
-
 async def test_a_store_that_refuses_keeps_nobody_out_and_hears_of_them_later(
     replicas: Replicas, store: Redis
 ) -> None:

@@ -277,6 +277,7 @@ async def test_a_handshake_that_can_not_be_read_is_answered_and_ended(running: I
         ("".join(f"X-{number}: y\r\n" for number in range(125)), 431),
         (f"X-Long: {'y' * 9_000}\r\n", 431),
         ("Content-Length: 5\r\n", 400),
+        ("X Y: 1\r\n", 400),
     ):
         async with peer(running) as one, asyncio.timeout(WAIT_S):
             one.write(HANDSHAKE.format(host="localhost", extra=lines))

@@ -13,7 +13,6 @@ from app.keys import add_key
 from connections.authentication.access import TICKET_S
 from connections.authentication.api_keys import parse_policy
 from tests.app.in_process_service import serving
-from tests.app.test_account import call_api
 from tests.app.test_attachments import vision_engine
 from tests.app.test_authentication import ticket
 from tests.app.test_frames import send_and_wait
@@ -116,7 +115,7 @@ async def test_nothing_is_left_that_holds_what_a_person_said(
         before = await matching_keys(store, (ME, *TEXTS))
         assert {kind(name) for name in before} == HELD.keys() | PASSING.keys()
         assert all(mark in b"".join(before.values()) for mark in TEXTS)
-        answer = await call_api(running, "DELETE", "/v1/me", {"Authorization": f"Bearer {key}"})
+        answer = await running.request("DELETE", "/v1/me", headers={"Authorization": f"Bearer {key}"})
         assert answer.json() == {"conversations": 2}
         left = await matching_keys(store, (ME, *TEXTS))
         assert {kind(name) for name in left} <= PASSING.keys()

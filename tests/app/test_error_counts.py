@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,9 @@ from websockets.exceptions import InvalidStatus
 from connections.http import MAX_CODES, EndpointName, RefusalCounters
 from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, Socket, serving
-from tests.app.raw_http import peer
 from tests.store_faults import refusing_writes
 
+CHATS = "/v1/chat/completions"
 CHAT = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello?"}]}
 
 
@@ -36,21 +35,12 @@ async def error_counts(running: InProcessService) -> dict[str, float]:
     return {name: count for name, count in found.items() if count}
 
 
-async def post(running: InProcessService, body: object, **headers: str) -> int:
-    text = json.dumps(body)
-    lines = {"Host": f"127.0.0.1:{running.port}", "Connection": "close", "Content-Length": str(len(text))}
-    head = "\r\n".join(f"{name}: {value}" for name, value in (lines | headers).items())
-    async with peer(running) as client:
-        client.write(f"POST /v1/chat/completions HTTP/1.1\r\n{head}\r\n\r\n{text}")
-        return int((await client.rest()).split()[1])
-
-
 async def test_what_is_overloaded_is_counted_at_every_endpoint(tmp_path: Path) -> None:
     engine = ScriptedEngine(by_hand=True)
     async with serving(tmp_path, engine, max_turns=1) as running, running.socket() as socket:
         await socket.ask(**send("one"))
         assert (await socket.ask(**send("two")))["code"] == "overloaded"
-        assert await post(running, CHAT) == 503
+        assert (await running.request("POST", CHATS, json=CHAT)).status_code == 503
         assert await error_counts(running) == {"native overloaded": 1.0, "chat overloaded": 1.0}
 
 
@@ -120,7 +110,7 @@ async def test_who_is_not_known_is_counted(tmp_path: Path, keys: Path) -> None:
 async def test_what_is_said_in_a_wrong_way_is_counted(running: InProcessService) -> None:
     async with running.socket() as socket:
         assert (await socket.ask(type="nonsense"))["code"] == "bad_frame"
-    assert await post(running, {"model": "midstream-demo", "messages": []}) == 400
+    assert (await running.request("POST", CHATS, json=CHAT | {"messages": []})).status_code == 400
     assert await error_counts(running) == {"native bad_frame": 1.0, "chat invalid_value": 1.0}
 
 

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import httpx
 import openai
 import pytest
 
-from app.service import engines_of
 from connections.images import MAX_IMAGES
 from engine.messages import Message
 from engine.scripted import FEATURES, ScriptedEngine
-from engine.upstream.engine import UpstreamEngine
 from engine.vision.image import NOT_SEEN
 from sessions.limits import bounds, shares
 from tests.app.ai_sdk_client import AiSdkChat, user
-from tests.app.in_process_service import InProcessService, serving, settings_with
+from tests.app.in_process_service import InProcessService, serving, serving_tables
 from tests.app.openai_client import MODEL, client_of
 from tests.jwt_signing import KEY
 from tests.sample_images import JPEG, PNG, chunk, png
@@ -90,34 +88,23 @@ async def service(tmp_path: Path) -> AsyncIterator[InProcessService]:
         yield running
 
 
-async def post_body(
-    running: InProcessService, endpoint: ImageRequest, body: dict[str, Any]
-) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=running.url) as client:
-        return await client.post(endpoint.path, json=body)
-
-
-ODD = {
-    "https://127.0.0.1:1/a.png": "are not fetched",
-    "data:image/svg+xml;base64,PHN2Zz4=": "PNG, JPEG, WebP and GIF",
-    "data:image/png;base64,iVBORw0KGgo=": "truncated or corrupt",
-}
-"""What is refused, and why; at endpoints over HTTP: `tests/transcripts/chat-completions/images.yaml`."""
-
-
 async def test_a_model_that_takes_images_is_shown_them_where_they_stand_and_not_too_many(
     service: InProcessService,
 ) -> None:
     for number, endpoint in enumerate(IMAGE_REQUESTS.values()):
         await assert_shown(service, endpoint, at=service)
-        many = await post_body(service, endpoint, endpoint.request_body(*[PNG.url] * (MAX_IMAGES + 1)))
+        many = await service.request(
+            "POST", endpoint.path, json=endpoint.request_body(*[PNG.url] * (MAX_IMAGES + 1))
+        )
         assert (many.status_code, f"at most {MAX_IMAGES} images" in many.text) == (400, True)
         assert len(service.engine.requests) == number + 1
 
 
 async def assert_shown(service: InProcessService, endpoint: ImageRequest, *, at: InProcessService) -> None:
     """Ask about two images `at` a service, whose model is `service`'s."""
-    answered = await post_body(at, endpoint, endpoint.request_body("This", PNG.url, "or that", JPEG.url))
+    answered = await at.request(
+        "POST", endpoint.path, json=endpoint.request_body("This", PNG.url, "or that", JPEG.url)
+    )
     assert (answered.status_code, "square" in answered.text) == (200, True), answered.text
     images = (PNG.image.moved(4), JPEG.image.moved(12))
     assert service.engine.requests[-1].messages == (Message("user", "This\nor that", images=images),)
@@ -198,22 +185,14 @@ def _large() -> str:
     return b64encode(png(more=chunk(b"pRIv", bytes(1_500_000)))).decode()
 
 
-@asynccontextmanager
-async def chained_service(
+def chained_service(
     folder: Path, behind: InProcessService, *features: str
-) -> AsyncIterator[InProcessService]:
+) -> AbstractAsyncContextManager[InProcessService]:
     """A Midstream whose upstream is another Midstream."""
-    file = folder / "upstreams.toml"
     served = f'[[upstream]]\nname = "one"\nurl = "{behind.url}/v1"\nmodel = "{MODEL}"\nserver = "midstream"\n'
-    file.write_text("\n".join([f"{served}context_tokens = 4096", "[upstream.features]", *features]))
-    settings = settings_with(config=str(file))
-    engine = engines_of(settings)
-    assert isinstance(engine, UpstreamEngine)
-    async with (
-        engine.running(),
-        serving(folder / "front", cast("ScriptedEngine", engine), config=str(file)) as running,
-    ):
-        yield running
+    (folder / "front").mkdir()
+    tables = "\n".join([f"{served}context_tokens = 4096", "[upstream.features]", *features])
+    return serving_tables(folder / "front", tables)
 
 
 async def test_an_upstream_that_takes_images_is_sent_what_came(
@@ -229,7 +208,9 @@ async def test_an_upstream_that_is_not_said_to_take_images_is_sent_none(
 ) -> None:
     async with chained_service(tmp_path, service) as front:
         for endpoint in IMAGE_REQUESTS.values():
-            answered = await post_body(front, endpoint, endpoint.request_body("Look!", PNG.url))
+            answered = await front.request(
+                "POST", endpoint.path, json=endpoint.request_body("Look!", PNG.url)
+            )
             if endpoint.path == "/v1/ag-ui":  # its protocol ignores such parts, and names them
                 assert answered.headers["X-Midstream-Ignored"] == "messages"
                 continue

@@ -3,42 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 import signal
 import time
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from itertools import count
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
-import httpx
 import pytest
 from structlog.testing import capture_logs
 from websockets.asyncio.client import connect
 
 from app import parts
 from app.keys import add_key
-from app.settings import Settings, SettingsError
 from connections.authentication.api_keys import KeyPolicy, parse_policy
 from engine.scripted import ScriptedEngine
 from engine.served_models import ServedModel, ServedModels
-from tests.app.in_process_service import InProcessService, Socket, serving
+from tests.app.in_process_service import Socket, serving
 from tests.app.test_authentication import ticket
 from tests.app.test_frames import send_and_wait
 from tests.sessions.recorder import WAIT_S
 
 CHAT = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello?"}]}
-
-
-async def call_api(
-    running: InProcessService, method: str, path: str, key: str, **more: Any
-) -> tuple[int, str]:
-    async with httpx.AsyncClient(base_url=running.url) as client:
-        answer = await client.request(method, path, headers={"Authorization": f"Bearer {key}"}, **more)
-        return answer.status_code, answer.text
 
 
 async def test_a_key_that_expires_ends_its_connections_and_opens_no_door(
@@ -60,9 +48,9 @@ async def test_a_key_that_expires_ends_its_connections_and_opens_no_door(
             async with connect(running.ws_url) as opened:
                 await Socket(opened).send(type="hello", token=shown)
                 assert (await Socket(opened).next())["message"] == "The key has expired."
-        status, body = await call_api(running, "POST", "/v1/chat/completions", key, json=CHAT)
-        assert (status, json.loads(body)["error"]["message"]) == (401, "The key has expired.")
-        assert (await call_api(running, "GET", "/v1/export", key))[0] == 401
+        answer = await running.request("POST", "/v1/chat/completions", key, json=CHAT)
+        assert (answer.status_code, answer.json()["error"]["message"]) == (401, "The key has expired.")
+        assert (await running.request("GET", "/v1/export", key)).status_code == 401
 
 
 async def test_a_ticket_does_what_its_keys_scope_names(keys: Path, tmp_path: Path) -> None:
@@ -115,16 +103,13 @@ async def test_a_key_asks_its_models_alone(keys: Path, tmp_path: Path) -> None:
             "forbidden",
             "This key may not use the model; it may use s.",
         )
-        status, body = await call_api(
-            running, "POST", "/v1/chat/completions", key, json=CHAT | {"model": "big"}
-        )
-        assert (status, json.loads(body)["error"]["code"]) == (403, "forbidden")
-        assert (await call_api(running, "GET", "/v1/models/big", key))[0] == 403
-        reported = json.loads((await call_api(running, "GET", "/v1/models", key))[1])["data"]
+        answer = await running.request("POST", "/v1/chat/completions", key, json=CHAT | {"model": "big"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "forbidden")
+        assert (await running.request("GET", "/v1/models/big", key)).status_code == 403
+        reported = (await running.request("GET", "/v1/models", key)).json()["data"]
         assert [one["id"] for one in reported] == ["small", "s"]
-        assert (await call_api(running, "POST", "/v1/chat/completions", key, json=CHAT | {"model": "s"}))[
-            0
-        ] == 200
+        answer = await running.request("POST", "/v1/chat/completions", key, json=CHAT | {"model": "s"})
+        assert answer.status_code == 200
         assert len(small.requests) == 2
 
 
@@ -151,10 +136,10 @@ async def test_a_key_has_limits_of_its_own_which_change_while_it_is_open(keys: P
             await send_and_wait(socket, f"{number}")
         refused = await socket.ask(type="send", client_msg_id="m", content="And now?")
         assert (refused["code"], "key_messages_per_day" in refused["message"]) == ("rate_limited", True)
-        status, body = await call_api(
-            running, "POST", "/v1/chat/completions", key, json=CHAT | {"model": "midstream-demo"}
+        answer = await running.request(
+            "POST", "/v1/chat/completions", key, json=CHAT | {"model": "midstream-demo"}
         )
-        assert (status, json.loads(body)["error"]["code"]) == (429, "rate_limit_exceeded")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (429, "rate_limit_exceeded")
         await send_and_wait(other, "I am free.")
         change(keys, "ann", "messages_per_day=9")
         os.kill(os.getpid(), signal.SIGHUP)
@@ -255,21 +240,3 @@ async def test_a_look_at_files_that_fails_ends_no_service(
             await asyncio.wait_for(failed.wait(), timeout=10)
             assert (await running.get("/healthz"))[0] == 200
         assert "config check failed, previous config kept" in [line["event"] for line in lines]
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda file: file.write_text("limits.messages_per_minute = 0"), "messages_per_minute"),
-        (lambda file: file.write_text("limits.messages_a_minute = 5"), "messages_a_minute"),
-        (lambda file: file.unlink(), "No such file"),
-    ],
-)
-def test_a_service_does_not_start_with_a_file_of_limits_that_it_can_not_use(
-    spoil: Callable[[Path], object], message: str, tmp_path: Path
-) -> None:
-    file = tmp_path / "limits.toml"
-    file.touch()
-    spoil(file)
-    with pytest.raises(SettingsError, match=message):
-        Settings.read({}, {"config": str(file)})

@@ -16,7 +16,6 @@ from websockets.exceptions import InvalidStatus
 
 from app.server import address, listen
 from app.service import SIGNAL_MERGE_S, cancelled_by_signals
-from app.settings import SettingsError
 from engine.errors import EngineUnavailable
 from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, Socket, serving
@@ -196,13 +195,6 @@ async def test_a_stop_while_the_model_loads_is_quick(tmp_path: Path) -> None:
         running.service.stop()
         async with asyncio.timeout(30):
             await running.serving
-
-
-def test_an_address_in_use_is_told_with_what_to_do() -> None:
-    with listen("127.0.0.1", 0) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(SettingsError, match=rf"127.0.0.1:{port}: .*in use.* --port"):
-            listen("127.0.0.1", port)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from sessions.limits.rates import LocalRateLimits
 from tests.app.in_process_service import serving
 from tests.chaos.memory import resident_bytes
 from tests.chaos.minimal_websocket import MinimalWebSocket
-from tests.chaos.odd_input import AI_SDK, REALTIME, RESPONSES, WebSocketEndpoint
+from tests.chaos.odd_input import AI_SDK, REALTIME, RESPONSES
 from tests.sessions.chat_driver import eventually
 
 MB = 1024 * 1024
@@ -99,34 +100,26 @@ def connections() -> list[object]:
 
 
 @pytest.mark.parametrize("greets", [False, True], ids=["silent", "greeted"])
-async def test_what_a_connection_took_is_freed_without_the_collector(tmp_path: Path, *, greets: bool) -> None:
-    async with serving(tmp_path) as running:
-        before = len(connections())
-        gc.disable()
-        try:
-            for number in range(3):
-                one = await MinimalWebSocket.connect(("127.0.0.1", running.port))
-                await one.handshake()
-                if greets:
-                    await one.put(type="hello", client_id=f"client-{number}")
-                    await one.get()
-                one.close()
-            await eventually(lambda: len(connections()) <= before)
-        finally:
-            gc.enable()
-
-
-@pytest.mark.parametrize("endpoint", [AI_SDK, REALTIME, RESPONSES], ids=lambda endpoint: endpoint.part)
-async def test_so_is_what_a_socket_of_another_door_took(tmp_path: Path, endpoint: WebSocketEndpoint) -> None:
+@pytest.mark.parametrize(
+    ("path", "greeting"),
+    [
+        ("/v1/ws", {"type": "hello"}),
+        *((each.path, each.honest[0]) for each in (AI_SDK, REALTIME, RESPONSES)),
+    ],
+)
+async def test_what_a_connection_took_is_freed_without_the_collector(
+    path: str, greeting: dict[str, Any], tmp_path: Path, *, greets: bool
+) -> None:
     async with serving(tmp_path) as running:
         before = len(connections())
         gc.disable()
         try:
             for _ in range(3):
                 one = await MinimalWebSocket.connect(("127.0.0.1", running.port))
-                await one.handshake(path=endpoint.path)
-                await one.put(**endpoint.honest[0])
-                await one.get()
+                await one.handshake(path=path)
+                if greets:
+                    await one.put(**greeting)
+                    await one.get()
                 one.close()
             await eventually(lambda: len(connections()) <= before)
         finally:

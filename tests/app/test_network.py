@@ -15,13 +15,3 @@ def test_an_address_that_is_none_is_told_by_the_name_of_its_setting(name: str, v
     settings = Settings.read({}, {name: value})
     with pytest.raises(SettingsError, match=rf"^MIDSTREAM_{name.upper()} \(--{name.replace('_', '-')}\): "):
         client_filter_of(settings, RefusalCounters())
-
-
-def test_lists_are_separated_by_commas() -> None:
-    environ = {
-        "MIDSTREAM_ALLOWED_IPS": "10.0.0.0/8, 2001:db8::/32",
-        "MIDSTREAM_ALLOWED_HOSTS": "a.example,b.example",
-    }
-    settings = Settings.read(environ)
-    assert settings.allowed_ips == ("10.0.0.0/8", "2001:db8::/32")
-    assert settings.allowed_hosts == ("a.example", "b.example")

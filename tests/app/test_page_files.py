@@ -7,19 +7,30 @@ import gzip
 import json
 import re
 import shutil
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import brotli
 import pytest
+import pytest_asyncio
 from structlog.testing import capture_logs
 
 from app import page_files, routes
 from app.routes import PAGE
 from tests.app.in_process_service import InProcessService, serving
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 FOREVER = "public, max-age=31536000, immutable"
 NAMED = re.compile(r'(?:href|src)="(static/[^"]+)"')
 DECODE = {"br": brotli.decompress, "gzip": gzip.decompress, None: bytes}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[InProcessService]:
+    """One service for all tests: they only read."""
+    async with serving(tmp_path_factory.mktemp("page")) as service:
+        yield service
 
 
 async def fetch(
@@ -53,32 +64,23 @@ async def test_a_file_comes_in_the_coding_that_is_asked_for(
     running: InProcessService, path: str, accepted: str, coding: str | None
 ) -> None:
     plain = (await fetch(running, path))[2]
+    if path != "/":  # guides tell people to import the readable file
+        assert plain == (PAGE / path.removeprefix("/static/")).read_bytes()
     status, headers, body = await fetch(running, path, Accept_Encoding=accepted)
     assert (status, headers.get("content-encoding"), headers["vary"]) == (200, coding, "Accept-Encoding")
     assert DECODE[coding](body) == plain
     assert int(headers["content-length"]) == len(body)
 
 
-async def test_a_source_is_what_lies_in_the_repository(running: InProcessService) -> None:
-    """Guides tell people to import the readable file."""
-    assert (await fetch(running, "/static/client/chat-client.js"))[2] == (
-        PAGE / "client/chat-client.js"
-    ).read_bytes()
-
-
 async def test_what_the_page_names_is_kept_for_good(running: InProcessService) -> None:
+    """Before the first message a page is few requests: itself, its sheet, its scripts; icons and the manifest come later."""
+    assert len([path for path in await named(running) if path.endswith((".js", ".css"))]) == 4
     paths = [path for path in await named(running) if not path.endswith(".webmanifest")]
     assert any("start." in path for path in paths)
     assert any("style." in path for path in paths)
     for path in paths:
         status, headers, _ = await fetch(running, path)
         assert (path, status, headers["cache-control"]) == (path, 200, FOREVER)
-
-
-async def test_a_page_is_few_requests(running: InProcessService) -> None:
-    """Before the first message: the page, its sheet, its scripts; icons and the manifest come later."""
-    blocking = [path for path in await named(running) if path.endswith((".js", ".css"))]
-    assert len(blocking) == 4
 
 
 async def test_a_first_visit_is_few_bytes(running: InProcessService) -> None:

@@ -60,6 +60,9 @@ def test_nothing_set_serves_the_demo_model_on_loopback() -> None:
             "allowed_origins",
             ("https://a.example", "https://b.example"),
         ),
+        ({"MIDSTREAM_ALLOWED_IPS": "10.0.0.0/8, ::/0"}, "allowed_ips", ("10.0.0.0/8", "::/0")),
+        ({"MIDSTREAM_ALLOWED_HOSTS": "a.example,b.example"}, "allowed_hosts", ("a.example", "b.example")),
+        ({"MIDSTREAM_TOOLS": "string:capwords, json:dumps"}, "tools", ("string:capwords", "json:dumps")),
         ({"MIDSTREAM_DEVICE": "auto"}, "devices", ("auto",)),
         ({"MIDSTREAM_DEVICE": "cuda:0, cuda:1"}, "devices", ("cuda:0", "cuda:1")),
         ({"MIDSTREAM_DEVICE": " cpu "}, "devices", ("cpu",)),
@@ -300,6 +303,7 @@ def test_limits_of_an_option_are_all_that_is_in_force(tmp_path: Path) -> None:
         ("config = 'another.toml'", "midstream.toml: unknown setting config."),
         ("port = 'http'", "MIDSTREAM_PORT (--port): 'http' is not a whole number from 0 to 65,535."),
         ("port =", "MIDSTREAM_CONFIG (--config): "),
+        ("", "No such file"),
         ("upstream = 5", "MIDSTREAM_UPSTREAM (--upstream) takes a list"),
         ("upstream = [5]", "MIDSTREAM_UPSTREAM (--upstream) takes a list"),
         ("limits = {message_rate = 0}", "MIDSTREAM_LIMITS (--limits): message_rate: "),
@@ -307,7 +311,8 @@ def test_limits_of_an_option_are_all_that_is_in_force(tmp_path: Path) -> None:
 )
 def test_a_mistake_in_the_file_stops_the_start_with_its_name(tmp_path: Path, text: str, words: str) -> None:
     file = tmp_path / "midstream.toml"
-    file.write_text(text)
+    if text:
+        file.write_text(text)
     with pytest.raises(SettingsError) as refused:
         Settings.read({}, {"config": str(file)})
     assert words in str(refused.value)

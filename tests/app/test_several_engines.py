@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from app.metrics import Metrics, Readiness, Sources
 from app.models import own_engines
 from app.settings import Settings
@@ -22,47 +20,33 @@ from sessions.store.pool import Durations
 from sessions.store.server_config import WriteProbe
 from sessions.tools.tool_registry import ToolRegistry
 
-FACTS = ModelFacts("model", 4096, Params(), "cpu", "float32", 32, 1)
 
-
-@pytest.fixture
-async def fleet() -> EngineFleet:
-    """Two engines, the first of which serves, without a process."""
-    several = own_engines(Settings(device="auto,auto"))
-    assert isinstance(several, EngineFleet)
-    several.parts[0]._life.loaded(FACTS)
-    several.parts[1]._life.died("It was killed.")
-    return several
-
-
-async def test_one_engine_is_no_fleet() -> None:
+async def test_each_device_gets_an_engine_each_time_it_is_named() -> None:
     assert isinstance(own_engines(Settings()), EngineClient)
-
-
-async def test_a_device_gets_an_engine_each_time_it_is_named() -> None:
     several = own_engines(Settings(device="cuda:0,cuda:0,cuda:1"))
     assert isinstance(several, EngineFleet)
     assert [part._options.device for part in several.parts] == ["cuda:0", "cuda:0", "cuda:1"]
 
 
-async def test_readiness_says_how_many_engines_serve(fleet: EngineFleet, tmp_path: Path) -> None:
+async def test_readiness_and_metrics_tell_of_each_engine(tmp_path: Path) -> None:
+    """Of two without a process, the first serves."""
+    fleet = own_engines(Settings(device="auto,auto"))
+    assert isinstance(fleet, EngineFleet)
+    fleet.parts[0]._life.loaded(ModelFacts("model", 4096, Params(), "cpu", "float32", 32, 1))
+    fleet.parts[1]._life.died("It was killed.")
+    fleet.parts[1]._statistics = EngineStatistics(running=3, steps=70)
+    models = served_models(fleet)
     async with connect(f"unix://{tmp_path}/nothing") as store:
-        report = await Readiness(
-            models=served_models(fleet), store=WriteProbe(store, Durability.MEMORY), memory=Memory(store)
-        ).report()
-    assert report.engine.state == "ready"
-    assert report.engines_ready == 1
+        probe = WriteProbe(store, Durability.MEMORY)
+        report = await Readiness(models=models, store=probe, memory=Memory(store)).report()
+    assert (report.engine.state, report.engines_ready) == ("ready", 1)
     assert [engine.state for engine in report.engines or ()] == ["ready", "loading"]
     assert report.engines
     assert report.engines[1].message == "It was killed."
-
-
-async def test_metrics_tell_of_each_engine(fleet: EngineFleet) -> None:
-    fleet.parts[1]._statistics = EngineStatistics(running=3, steps=70)
     metrics = Metrics()
     metrics.watch(
         Sources(
-            models=served_models(fleet),
+            models=models,
             connections=lambda: ConnectionStatistics(0, 0, 0),
             sessions=lambda: SessionStatistics(0, 0, 0, ToolRegistry().counters),
             refusals=RefusalCounters(),

@@ -16,9 +16,8 @@ from websockets.exceptions import InvalidStatus
 from app.service import engines_of
 from app.settings import Settings, SettingsError
 from engine.process.client import EngineClient
-from engine.scripted import ScriptedEngine
 from engine.served_models import EngineFleet, ServedModels
-from tests.app.in_process_service import InProcessService, Socket, serving, settings_with
+from tests.app.in_process_service import InProcessService, Socket, serving_tables, settings_with
 from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
 from tests.jwt_signing import KEY
 
@@ -65,8 +64,7 @@ class Two:
     async def chat(self, **body: Any) -> httpx.Response:
         """The answer of OpenAI's endpoint."""
         request = {"model": "big", "messages": [{"role": "user", "content": "hello"}]} | body
-        async with httpx.AsyncClient(base_url=self.running.url) as client:
-            return await client.post("/v1/chat/completions", json=request)
+        return await self.running.request("POST", "/v1/chat/completions", json=request)
 
 
 def settings_of(folder: Path, text: str, **more: Any) -> Settings:
@@ -82,11 +80,9 @@ async def two_models(
     """`away`: nobody listens at the big one's address."""
     async with upstream_server() as big, upstream_server() as small:
         url = big.url.replace("127.0.0.1", "127.0.0.2") if away else big.url
-        settings = settings_of(folder, file.format(big=url, small=small.url), **more)
-        models = engines_of(settings)
-        assert isinstance(models, ServedModels)
-        options = {"config": settings.config} | more
-        async with models.running(), serving(folder, cast("ScriptedEngine", models), **options) as running:
+        async with serving_tables(folder, file.format(big=url, small=small.url), **more) as running:
+            models = cast("Any", running.engine)
+            assert isinstance(models, ServedModels)
             yield Two(running, models, big, small)
 
 
@@ -123,40 +119,41 @@ async def test_all_models_are_listed_with_their_names_and_windows(two: Two) -> N
         "unsupported": ["top_k", *unsupported],
         "features": ["tools"],
     }
-    async with httpx.AsyncClient(base_url=two.running.url) as client:
-        listed = (await client.get("/v1/models")).json()["data"]
-        one = (await client.get("/v1/models/best")).json()
-        none = await client.get("/v1/models/huge")
+    listed = (await two.running.request("GET", "/v1/models")).json()["data"]
+    one = (await two.running.request("GET", "/v1/models/best")).json()
+    none = await two.running.request("GET", "/v1/models/huge")
     reported = [(model["id"], model["max_model_len"], model.get("root")) for model in listed]
     assert reported == [("big", 4096, None), ("best", 4096, "big"), ("small", 400, None)]
     assert one == listed[1]
     assert (none.status_code, none.json()["error"]["code"]) == (404, "model_not_found")
 
 
-async def test_each_message_goes_to_the_model_that_it_names(two: Two) -> None:
-    async with two.running.socket() as socket:
-        accepted, *_, done = await exchange(socket, 1)
+async def test_each_message_goes_to_the_model_that_it_names_which_stays_with_its_conversation(
+    two: Two,
+) -> None:
+    async with two.running.socket({"client_id": "me"}) as socket:
+        first, *_, done = await exchange(socket, 1)
+        accepted = first
         assert (accepted["model"], done["model"]) == ("big", "big")
         assert (len(two.big.bodies), len(two.small.bodies)) == (1, 0)
         accepted, *_, done = await exchange(socket, 2, model="small")
         assert (accepted["model"], done["model"]) == ("small", "small")
         assert (len(two.big.bodies), len(two.small.bodies)) == (1, 1)
+        assert (await exchange(socket, 9))[-1]["model"] == "small"
         accepted, *_, done = await exchange(socket, 3, model="best")
         assert (accepted["model"], done["model"]) == ("big", "big")
         assert "requested_model" not in done
         await socket.send(type="history")
         page = await socket.next("history")
-    written = [message["model"] for message in page["messages"]]
-    assert written == [None, "big", None, "small", None, "big"]
-
-
-async def test_a_model_that_is_named_stays_with_its_conversation(two: Two) -> None:
-    async with two.running.socket() as socket:
-        await exchange(socket, 1, model="small")
-        *_, done = await exchange(socket, 2)
-        assert done["model"] == "small"
         await socket.send(type="send", client_msg_id="3", content="hello", conversation_id="another")
         assert (await socket.next("done"))["model"] == "big"
+    written = [message["model"] for message in page["messages"]]
+    assert written == [None, "big", None, "small", None, "small", None, "big"]
+    async with two.running.socket({"client_id": "me"}) as socket:
+        await socket.send(type="resume", conversation_id="default", epoch=first["epoch"], after_seq=0)
+        await socket.next("resumed")
+        missed = [await socket.next("done") for _ in range(4)]
+    assert [event["model"] for event in missed] == ["big", "small", "small", "big"]
 
 
 async def test_a_reply_is_made_again_by_its_own_model(two: Two) -> None:
@@ -190,16 +187,6 @@ async def test_a_message_in_the_queue_keeps_the_model_that_it_was_sent_for(two: 
         assert [(await socket.next("done"))["model"] for _ in range(3)] == ["big", "small", "small"]
 
 
-async def test_who_comes_back_is_told_the_models_too(two: Two) -> None:
-    async with two.running.socket({"client_id": "me"}) as socket:
-        accepted, *_ = await exchange(socket, 1, model="small")
-    async with two.running.socket({"client_id": "me"}) as socket:
-        await socket.send(type="resume", conversation_id="default", epoch=accepted["epoch"], after_seq=0)
-        await socket.next("resumed")
-        missed = await socket.until("done")
-    assert [event["model"] for event in missed if event["type"] != "delta"] == ["small", "small"]
-
-
 async def test_an_unknown_model_is_refused_by_its_name_and_ends_nothing(two: Two) -> None:
     two.big.answers = [Answer(hold_after=1)]
     async with two.running.socket() as socket:
@@ -225,7 +212,7 @@ async def test_an_unknown_model_is_refused_by_its_name_and_ends_nothing(two: Two
             pass
 
 
-async def test_the_window_is_that_of_the_model_which_is_asked(two: Two) -> None:
+async def test_the_window_and_the_parameters_are_those_of_the_model_which_is_asked(two: Two) -> None:
     long = "word " * 400  # an estimated 671 tokens
     async with two.running.socket() as socket:
         *_, done = await exchange(socket, 1, content=long)
@@ -238,22 +225,17 @@ async def test_the_window_is_that_of_the_model_which_is_asked(two: Two) -> None:
             await socket.send(type="send", client_msg_id="3", content="x", params=params)
             refusal = await socket.next("error")
             assert (refusal["code"], "-1 for no limit" in refusal["message"]) == ("bad_params", True)
-        await exchange(socket, 4, max_new_tokens=401, model="big")
+        *_, done = await exchange(socket, 4, max_new_tokens=401, top_k=5, model="big")
+        assert done["model"] == "big"
+        await socket.send(type="send", client_msg_id="5", content="x", params={"top_k": 5, "model": "small"})
+        refusal = await socket.next("error")
+        assert (refusal["code"], "`top_k`" in refusal["message"]) == ("bad_params", True)
     answer = await two.chat(model="small", messages=[{"role": "user", "content": long}])
     assert answer.json()["error"]["code"] == "context_length_exceeded"
     assert not two.small.bodies
     for max_tokens in (401, -1):
         assert (await two.chat(model="small", max_tokens=max_tokens)).status_code == 200
     assert [body["max_tokens"] <= 400 for body in two.small.bodies] == [True, True]
-
-
-async def test_the_parameters_are_those_of_the_model_which_is_asked(two: Two) -> None:
-    async with two.running.socket() as socket:
-        *_, done = await exchange(socket, 1, top_k=5)
-        assert done["model"] == "big"
-        await socket.send(type="send", client_msg_id="2", content="x", params={"top_k": 5, "model": "small"})
-        refusal = await socket.next("error")
-    assert (refusal["code"], "`top_k`" in refusal["message"]) == ("bad_params", True)
 
 
 async def test_a_fallback_answers_where_the_model_fails_before_its_text(two: Two) -> None:
@@ -284,7 +266,9 @@ async def test_a_fallback_answers_where_the_model_sheds_load(two: Two) -> None:
     assert len(two.big.bodies) == 1
 
 
-async def test_a_fallback_answers_at_once_where_the_model_is_away(tmp_path: Path) -> None:
+async def test_a_fallback_answers_at_once_where_the_model_is_away_and_is_enough_to_be_ready(
+    tmp_path: Path,
+) -> None:
     async with two_models(tmp_path, away=True) as two:
         await two.models.named("small").engine.ready(10)
         async with two.running.socket() as socket, asyncio.timeout(5):
@@ -294,6 +278,8 @@ async def test_a_fallback_answers_at_once_where_the_model_is_away(tmp_path: Path
         assert (events[-1]["model"], events[-1]["requested_model"]) == ("small", "big")
         answer = (await two.chat()).json()
         assert (answer["model"], answer["choices"][0]["finish_reason"]) == ("small", "stop")
+        ready = await two.running.request("GET", "/readyz")
+    assert (ready.status_code, ready.json()["models"]) == (200, {"big": "loading", "small": "ready"})
 
 
 async def test_a_fallback_that_cant_follow_is_none(two: Two) -> None:
@@ -367,18 +353,9 @@ async def test_a_clients_own_key_of_the_prompts_cache_is_passed_on_as_a_digest(t
     for key, content in (("a", "one"), ("a", "two"), ("b", "one")):
         messages = [{"role": "user", "content": content}]
         assert (await two.chat(prompt_cache_key=key, messages=messages)).status_code == 200
-    async with httpx.AsyncClient(
-        base_url=two.running.url, headers={"Authorization": f"Bearer {KEY}"}
-    ) as client:
-        for key in ("a", "a", "b"):
-            await client.post(
-                "/v1/chat/completions",
-                json={
-                    "model": "big",
-                    "messages": [{"role": "user", "content": key}],
-                    "prompt_cache_key": key,
-                },
-            )
+    for key in ("a", "a", "b"):
+        asked = {"model": "big", "messages": [{"role": "user", "content": key}], "prompt_cache_key": key}
+        await two.running.request("POST", "/v1/chat/completions", KEY, json=asked)
     of_one_client = [body["prompt_cache_key"] for body in two.big.bodies[3:]]
     assert of_one_client[0] == of_one_client[1] != of_one_client[2]
     assert len({body["prompt_cache_key"] for body in two.big.bodies[:3]}) == 3, "of nobody known"
@@ -393,18 +370,8 @@ async def test_each_model_is_measured_and_looked_at(two: Two) -> None:
     assert 'midstream_model_turns_total{model="small",requested="big"} 1.0' in metrics
     assert 'midstream_model_turns_total{model="small",requested="small"} 1.0' in metrics
     assert 'midstream_engine_failures_total{engine="0",model="big"} 1.0' in metrics
-    async with httpx.AsyncClient(base_url=two.running.url) as client:
-        report = (await client.get("/readyz")).json()
+    report = (await two.running.request("GET", "/readyz")).json()
     assert report["models"] == {"big": "ready", "small": "ready"}
-
-
-async def test_one_model_that_serves_is_enough_to_be_ready(tmp_path: Path) -> None:
-    async with two_models(tmp_path, away=True) as two:
-        await two.models.ready(10)
-        async with httpx.AsyncClient(base_url=two.running.url) as client:
-            answer = await client.get("/readyz")
-    assert answer.status_code == 200
-    assert answer.json()["models"] == {"big": "loading", "small": "ready"}
 
 
 ENGINES = """

@@ -125,12 +125,6 @@ def test_a_folder_without_a_shape_is_told_by_its_file(tmp_path: Path, written: s
         shape_of(str(tmp_path))
 
 
-def test_a_name_that_is_not_in_the_cache_is_told_with_how_to_get_it() -> None:
-    ended = CliRunner().invoke(size, ["--users", "1", "--model", "nobody/nothing"])
-    assert ended.exit_code == 1
-    assert "hf download nobody/nothing" in ended.output
-
-
 def test_a_model_of_the_hub_is_found_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = tmp_path / "models--somebody--llama"
     (kept / "refs").mkdir(parents=True)
@@ -177,16 +171,13 @@ def test_more_people_never_need_less(some: int, more: int) -> None:
     assert less <= {"kv_reused_bytes"}
 
 
-def test_the_table_names_each_assumption_with_its_option() -> None:
+def test_the_table_names_each_assumption_with_its_option_and_programs_get_json() -> None:
     ended = CliRunner().invoke(size, ["--users", "5000", "--reply-tokens", "123"])
     assert ended.exit_code == 0, ended.output
     for name in Assumptions.__struct_fields__:
         assert f"--{name.replace('_', '-')} " in ended.output
     assert "  123  Tokens of a reply." in ended.output
     assert "give --engine-tokens-per-s" in ended.output
-
-
-def test_programs_get_the_same_as_json() -> None:
     ended = CliRunner().invoke(size, ["--users", "5000", "--json", "--engine-tokens-per-s", "100"])
     reported = json.loads(ended.output)
     assert reported["estimate"]["users"] == 5000
@@ -194,16 +185,12 @@ def test_programs_get_the_same_as_json() -> None:
     assert reported["assumed"]["online"] == 0.1
 
 
-def test_an_assumption_that_can_not_be_is_told_by_its_option() -> None:
-    ended = CliRunner().invoke(size, ["--users", "1", "--online", "2"])
-    assert ended.exit_code == 1
-    assert "--online" in ended.output
-
-
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
         (["--model", "/no/such/dir"], "no folder /no/such/dir"),
+        (["--model", "nobody/nothing"], "hf download nobody/nothing"),
+        (["--online", "2"], "--online"),
         (["--reply-tokens", "nan"], "finite"),
         (["--engine-tokens-per-s", "inf"], "finite"),
         (["--reply-tokens", "1e308", "--messages-per-hour", "1e308"], "too large to compute"),
@@ -211,5 +198,4 @@ def test_an_assumption_that_can_not_be_is_told_by_its_option() -> None:
 )
 def test_what_can_not_be_reckoned_with_is_told_in_a_sentence(given: list[str], complaint: str) -> None:
     ended = CliRunner().invoke(size, ["--users", "1000", *given])
-    assert isinstance(ended.exception, SystemExit), ended.exception
-    assert complaint in ended.output
+    assert (ended.exit_code in (1, 2), complaint in ended.output) == (True, True), ended.exception

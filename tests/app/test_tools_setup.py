@@ -20,15 +20,6 @@ def settings(path: Path, text: str) -> Settings:
     return Settings.read({"MIDSTREAM_CONFIG": str(file)})
 
 
-def test_without_settings_there_are_no_tools() -> None:
-    assert tool_box_of(Settings.read({})).offered() == ()
-
-
-def test_functions_are_named_with_commas_between() -> None:
-    read = Settings.read({"MIDSTREAM_TOOLS": "string:capwords, json:dumps"})
-    assert read.tools == ("string:capwords", "json:dumps")
-
-
 @pytest.mark.parametrize(
     ("named", "words"),
     [
@@ -74,11 +65,6 @@ def test_a_file_that_can_not_be_used_stops_the_start(tmp_path: Path, text: str, 
         tool_box_of(settings(tmp_path, text))
     assert "tools.toml" in str(failure.value)
     assert words in str(failure.value)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"nowhere\.toml"):
-        tool_box_of(Settings.read({"MIDSTREAM_CONFIG": str(tmp_path / "nowhere.toml")}))
 
 
 def test_a_header_is_a_secret_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

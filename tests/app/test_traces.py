@@ -11,11 +11,9 @@ import pytest
 from app import logs
 from engine.messages import Trace
 from tests.app.in_process_service import InProcessService
-from tests.app.raw_http import peer
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 ID = "4bf92f3577b34da6a3ce929d0e0e4736"
-CHAT = json.dumps({"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello?"}]})
 
 pytestmark = pytest.mark.usefixtures("logging_as_it_was")
 
@@ -47,13 +45,3 @@ async def test_turns_of_a_socket_are_logged_by_what_its_handshake_said(
         (None, None),
     ]
     assert [request.trace for request in running.engine.requests] == [Trace("req-7", PARENT), Trace()]
-
-
-async def test_a_request_for_a_chat_completion_reaches_the_engine_by_its_name(
-    running: InProcessService,
-) -> None:
-    head = f"Host: 127.0.0.1:{running.port}\r\nConnection: close\r\nContent-Length: {len(CHAT)}"
-    async with peer(running) as client:
-        client.write(f"POST /v1/chat/completions HTTP/1.1\r\n{head}\r\ntraceparent: {PARENT}\r\n\r\n{CHAT}")
-        await client.rest()
-    assert running.engine.requests[-1].trace == Trace(traceparent=PARENT)

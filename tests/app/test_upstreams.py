@@ -22,14 +22,12 @@ from app.server import address, listen
 from app.service import engines_of
 from app.settings import Settings, SettingsError
 from connections.authentication.api_keys import digest_of
-from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request
 from engine.scripted import Call, ScriptedEngine, Step, Thought
 from engine.upstream.engine import UpstreamEngine, UpstreamFleet
-from tests.app.in_process_service import InProcessService, serving, settings_with
+from tests.app.in_process_service import InProcessService, serving, serving_tables, settings_with
 from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
 
 ONE = '[[upstream]]\nname = "one"\nurl = "http://h/v1"\nmodel = "m"\ncontext_tokens = 4096\n'
-HELLO = (Message("user", "hello"),)
 KEY = "a key that nobody else has"
 EXAMPLE = Path(__file__).parent.parent.parent / "deploy" / "midstream.toml"
 
@@ -50,24 +48,8 @@ async def server() -> AsyncIterator[UpstreamServer]:
 async def running(tmp_path: Path, server: UpstreamServer) -> AsyncIterator[InProcessService]:
     """A service over that server."""
     text = ONE.replace("http://h/v1", server.url).replace('"m"', '"model"')
-    settings = named_by(tmp_path, text)
-    engine = engines_of(settings)
-    assert isinstance(engine, UpstreamEngine)
-    async with (
-        engine.running(),
-        serving(tmp_path, cast("ScriptedEngine", engine), config=settings.config) as service,
-    ):
+    async with serving_tables(tmp_path, text) as service:
         yield service
-
-
-async def test_a_reply_of_an_upstream_comes_over_the_socket(running: InProcessService) -> None:
-    async with running.socket() as socket:
-        assert socket.ready["model"] == "model"
-        await socket.send(type="send", client_msg_id="1", content="hello")
-        *events, done = await socket.until("done")
-    assert "".join(event["text"] for event in events if event["type"] == "delta") == "Hello there."
-    assert done["reason"] == "stop"
-    assert (done["usage"]["prompt_tokens"], done["usage"]["cached_tokens"]) == (11, 5)
 
 
 async def test_a_cancel_from_the_socket_closes_the_upstreams_stream(
@@ -85,16 +67,6 @@ async def test_a_cancel_from_the_socket_closes_the_upstreams_stream(
         assert "steps_after" not in done["cancel"] or done["cancel"]["steps_after"] is None
         await socket.send(type="send", client_msg_id="2", content="again")
         assert (await socket.next("done"))["reason"] == "stop"
-
-
-async def test_a_prompt_that_is_too_long_after_all_is_told_as_such(
-    running: InProcessService, server: UpstreamServer
-) -> None:
-    server.answers = [Answer(status=400, error={"message": "maximum context length is 8 tokens"})]
-    async with running.socket() as socket:
-        await socket.send(type="send", client_msg_id="1", content="hello")
-        done = await socket.next("done")
-    assert (done["reason"], done["error"]["code"]) == ("error", "context_overflow")
 
 
 async def test_an_upstream_that_turns_messages_away_sheds_them(
@@ -118,61 +90,12 @@ async def test_the_openai_door_says_both_in_its_own_words(
     running: InProcessService, server: UpstreamServer
 ) -> None:
     server.answers = [Answer(status=503, error="busy", headers={"Retry-After": "7"})]
-    async with httpx.AsyncClient(base_url=running.url) as client:
-        body = {"model": "model", "messages": [{"role": "user", "content": "hello"}]}
-        lacking = await client.post("/v1/chat/completions", json=body | {"top_k": 5})
-        assert (lacking.status_code, lacking.json()["error"]["param"]) == (400, "top_k")
-        shed = await client.post("/v1/chat/completions", json=body)
-        assert (shed.status_code, shed.json()["error"]["code"]) == (503, "overloaded")
-        assert shed.headers["Retry-After"] == "7"
-
-
-async def test_another_upstream_that_serves_instead_is_told_before_any_text(
-    tmp_path: Path, server: UpstreamServer
-) -> None:
-    async with upstream_server() as other:
-        text = "".join(
-            ONE.replace("http://h/v1", one.url).replace('"one"', f'"{name}"').replace('"m"', '"model"')
-            for name, one in (("a", server), ("b", other))
-        )
-        settings = named_by(tmp_path, text)
-        engine = engines_of(settings)
-        assert isinstance(engine, UpstreamFleet)
-        async with (
-            engine.running(),
-            serving(tmp_path, cast("ScriptedEngine", engine), config=settings.config) as running,
-        ):
-            for part in engine.parts:
-                await part.ready(10)
-            server.answers = other.answers = [Answer(status=500)]  # for the one that is asked first
-            async with running.socket() as socket:
-                await socket.send(type="send", client_msg_id="2", content="hello")
-                *events, done = await socket.until("done")
-    reported = [event.get("state") or event["type"] for event in events]
-    assert reported.index("fallback") < reported.index("delta")
-    assert done["reason"] == "stop"
-
-
-async def test_another_midstream_is_an_upstream_and_idle_after_a_cancel(tmp_path: Path) -> None:
-    async with serving(tmp_path) as other:
-        text = ONE.replace("http://h/v1", f"{other.url}/v1").replace('"m"', '"midstream-demo"')
-        engine = engines_of(named_by(tmp_path, text))
-        assert isinstance(engine, UpstreamEngine)
-        async with engine.running():
-            await engine.ready(10)
-            other.engine.script("one two")
-            outputs = [output async for output in engine.generate(Request("1", HELLO))]
-            assert "".join(output.text for output in outputs if isinstance(output, Chunk)) == "one two"
-            assert outputs[-1] == Finished("1", FinishReason.STOP, 5, 0, 3)
-            other.engine.script(["word "] * 1_000_000)
-            stream = engine.generate(Request("2", HELLO, Params(max_new_tokens=4000)))
-            while not isinstance(await anext(stream), Chunk):
-                pass
-            stream.cancel()
-            async with asyncio.timeout(30):
-                while other.engine.statistics().running:  # noqa: ASYNC110 - an engine has no event for it
-                    await asyncio.sleep(0)
-            assert other.engine.statistics().cancels == 1, "it did not end by itself"
+    body = {"model": "model", "messages": [{"role": "user", "content": "hello"}]}
+    lacking = await running.request("POST", "/v1/chat/completions", json=body | {"top_k": 5})
+    assert (lacking.status_code, lacking.json()["error"]["param"]) == (400, "top_k")
+    shed = await running.request("POST", "/v1/chat/completions", json=body)
+    assert (shed.status_code, shed.json()["error"]["code"]) == (503, "overloaded")
+    assert shed.headers["Retry-After"] == "7"
 
 
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
@@ -195,13 +118,7 @@ async def chained_services(folder: Path) -> AsyncIterator[tuple[InProcessService
     """A service, and one in front of it, whose replies it makes."""
     async with serving(folder / "inner") as inner:
         text = ONE.replace("http://h/v1", f"{inner.url}/v1").replace('"m"', '"midstream-demo"')
-        settings = named_by(folder, f'{text}server = "midstream"')
-        engine = engines_of(settings)
-        assert isinstance(engine, UpstreamEngine)
-        async with (
-            engine.running(),
-            serving(folder / "outer", cast("ScriptedEngine", engine), config=settings.config) as outer,
-        ):
+        async with serving_tables(folder, f'{text}server = "midstream"') as outer:
             yield inner, outer
 
 
@@ -224,10 +141,8 @@ async def test_a_request_through_two_services_is_the_same_as_to_the_inner_one(
         reported = []
         for service in (inner, outer):
             inner.engine.script(script)
-            async with httpx.AsyncClient(base_url=service.url) as client:
-                answer = await client.post(
-                    f"/v1/{path}", json=body | {"model": "midstream-demo", "max_tokens": 50}
-                )
+            asked = body | {"model": "midstream-demo", "max_tokens": 50}
+            answer = await service.request("POST", f"/v1/{path}", json=asked)
             assert answer.status_code == 200, answer.text
             (choice,) = answer.json()["choices"]
             reported.append((choice, answer.json()["usage"]["completion_tokens"]))
@@ -295,11 +210,6 @@ def test_a_file_that_cant_be_used_is_refused_by_its_place(
 def test_a_model_and_upstreams_exclude_each_other(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="names others: use only one"):
         engines_of(named_by(tmp_path, ONE, model="mine"))
-
-
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="nowhere"):
-        Settings.read({}, {"config": str(tmp_path / "nowhere")})
 
 
 async def test_a_server_is_asked_for_its_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from tests.app.in_process_service import InProcessService, Socket, serving
+from tests.app.in_process_service import InProcessService, serving
 from tests.chaos.minimal_websocket import CLOSE, MinimalWebSocket, framed
 
 NO_TEXT = b"\xff\xfe"
@@ -59,12 +59,3 @@ async def test_a_peer_that_stopped_reading_is_reset(words: int, running: InProce
     await one.until_over(within_s=10)
     await running.service._lifecycle._manager.emptied()
     one.close()
-
-
-async def test_a_large_message_comes_whole(running: InProcessService) -> None:
-    async with running.socket() as socket:
-        content = "x" * 30_000
-        await socket.send(type="send", client_msg_id="m", content=content)
-        await socket.until("done")
-        page = await Socket(socket.opened).ask(type="history")
-        assert page["messages"][0]["content"] == content

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from websockets.typing import Subprotocol
 
 from connections.native import server_info
 from tests.app.in_process_service import InProcessService, Socket, serving
-from tests.app.raw_http import peer
 
 
 async def test_a_client_without_an_id_is_given_one_that_nobody_guesses(running: InProcessService) -> None:
@@ -82,25 +80,3 @@ async def test_a_client_is_told_to_come_back_when_the_model_takes_too_long(
     async with connect(running.ws_url) as opened:
         await opened.send('{"type":"hello"}')
         assert await Socket(opened).closed() == (1013, "The model is not loaded yet; reconnect.")
-
-
-@pytest.mark.parametrize(
-    ("lines", "status"),
-    [
-        (["X-One: 1"] * 129, 431),
-        ([f"X-Long: {'x' * 9000}"], 431),
-        (["X Y: 1"], 400),
-    ],
-    ids=["many headers", "a long header", "no header"],
-)
-async def test_a_handshake_that_is_none_is_answered_and_ended(
-    lines: list[str], status: int, running: InProcessService
-) -> None:
-    """Otherwise it would stay for ever, and the server could not shut down."""
-    upgrade = ["Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"]
-    head = ["GET /v1/ws HTTP/1.1", "Host: 127.0.0.1", *upgrade, *lines]
-    async with peer(running) as one:
-        one.write("\r\n".join([*head, "", ""]))
-        answered = await asyncio.wait_for(one.rest(), 10)
-    assert answered.split()[1] == str(status)
-    assert running.service._server.server_state.connections == set()

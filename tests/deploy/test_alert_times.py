@@ -17,8 +17,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 HERE = 'job="midstream", instance="one"'
-EVERY_S = 15
-HOUR = 240  # looks
+HOUR = 240  # looks, one in 15 s
 
 
 def series(name: str, values: str, **labels: str) -> dict[str, str]:
@@ -34,15 +33,31 @@ def growing(step: float) -> str:
     return f"0+{step}x{HOUR}"
 
 
-def slow(name: str, bound: str) -> list[dict[str, str]]:
-    """A histogram of which all is longer than a bound."""
-    return [
-        series(f"{name}_bucket", always(0), le=bound),
-        series(f"{name}_bucket", growing(30), le="30.0"),
-        series(f"{name}_bucket", growing(30), le="+Inf"),
-    ]
+STORE = {"midstream_store_memory_used_bytes": "{}", "midstream_store_memory_limit_bytes": "100"}
 
 
+def buckets(metric: str, bound: float) -> dict[str, str]:
+    """A histogram that grows by a hundred a minute, of which so many are within a bound."""
+    named = {le: f'{metric}_bucket{{le="{le}"}}' for le in (bound, 2 * bound, "+Inf")}
+    return {name: "0+{}" if le == bound else "0+100" for le, name in named.items()}
+
+
+LEVELS: dict[str, tuple[dict[str, str], float, float]] = {
+    "MidstreamTurnsConnectionsAway": ({'midstream_refusals_total{reason="full"}': "0+{}"}, 1.1, 0.9),
+    "MidstreamRepliesWait": ({"midstream_engine_queue": "{}"}, 1, 0),
+    "MidstreamFirstTokenLate": (buckets("midstream_first_token_seconds", 5), 94, 96),
+    "MidstreamFewFilesLeft": (
+        {'process_open_fds{job="midstream"}': "{}", 'process_max_fds{job="midstream"}': "100"},
+        *(81, 79),
+    ),
+    "MidstreamDeltasLate": (buckets("midstream_delta_delay_seconds", 0.5), 98, 99.5),
+    "MidstreamStoreSlow": (buckets("midstream_store_call_seconds", 0.25), 98, 99.5),
+    "MidstreamStoreFills": (STORE, 61, 59),
+    "MidstreamStoreFull": (STORE, 79, 77),
+    "MidstreamStoreFails": ({"midstream_store_errors_total": "0+{}"}, 2.1, 1.9),
+    "MidstreamTurnsReaped": ({"midstream_reaped_turns_total": "0+{}"}, 1, 0),
+}
+"""Alerts for what takes minutes: series, each minute's value or growth, and levels that are too high, and just not."""
 TROUBLE: dict[str, list[dict[str, str]]] = {
     "MidstreamDown": [series("up", always(0))],
     "MidstreamEngineDown": [series("midstream_engine_up", always(0))],
@@ -55,32 +70,15 @@ TROUBLE: dict[str, list[dict[str, str]]] = {
         series("midstream_store_call_seconds_bucket", always(1000), client="replies", le="1.0"),
         series("midstream_store_call_seconds_count", growing(4), client="replies"),
     ],
-    "MidstreamStoreFails": [
-        series("midstream_store_errors_total", growing(1), client="requests", error="ConnectionError")
-    ],
-    "MidstreamStoreFills": [
-        series("midstream_store_memory_used_bytes", always(65), server="0"),
-        series("midstream_store_memory_limit_bytes", always(100), server="0"),
-    ],
-    "MidstreamStoreFull": [
-        series("midstream_store_memory_used_bytes", always(79), server="0"),
-        series("midstream_store_memory_limit_bytes", always(100), server="0"),
-    ],
-    "MidstreamStoreSlow": slow("midstream_store_call_seconds", "0.25"),
     "MidstreamRepliesUnsaved": [series("midstream_turns_unsaved", always(2))],
     "MidstreamSheds": [series("midstream_errors_total", growing(1), api="native", code="overloaded")],
-    "MidstreamTurnsConnectionsAway": [series("midstream_refusals_total", growing(1), reason="full")],
-    "MidstreamRepliesWait": [series("midstream_engine_queue", always(1))],
-    "MidstreamFirstTokenLate": slow("midstream_first_token_seconds", "5.0"),
-    "MidstreamDeltasLate": slow("midstream_delta_delay_seconds", "0.5"),
-    "MidstreamEventLoopLate": slow("midstream_event_loop_lag_seconds", "0.25"),
-    "MidstreamReadersTooSlow": [series("midstream_bounds_reached_total", growing(1), bound="outbox")],
-    "MidstreamTurnsReaped": [series("midstream_reaped_turns_total", f"0+0x200 3+0x{HOUR - 200}")],
-    "MidstreamDrainsForLong": [series("midstream_draining", always(1))],
-    "MidstreamFewFilesLeft": [
-        series("process_open_fds", always(900)),
-        series("process_max_fds", always(1000)),
+    "MidstreamEventLoopLate": [
+        series("midstream_event_loop_lag_seconds_bucket", always(0), le="0.25"),
+        series("midstream_event_loop_lag_seconds_bucket", growing(30), le="30.0"),
+        series("midstream_event_loop_lag_seconds_bucket", growing(30), le="+Inf"),
     ],
+    "MidstreamReadersTooSlow": [series("midstream_bounds_reached_total", growing(1), bound="outbox")],
+    "MidstreamDrainsForLong": [series("midstream_draining", always(1))],
 }
 CALM = [
     series("up", always(1)),
@@ -108,12 +106,17 @@ CALM = [
 
 
 def test_every_alert_has_its_trouble() -> None:
-    assert sorted(TROUBLE) == sorted(rule["alert"] for rule in rules())
+    assert sorted([*TROUBLE, *LEVELS]) == sorted(rule["alert"] for rule in rules())
 
 
-def test_each_fires_in_its_trouble_and_none_in_a_calm_hour(tmp_path: Path) -> None:
+def test_each_fires_in_its_trouble_beyond_its_threshold_alone_and_none_in_a_calm_hour(tmp_path: Path) -> None:
     cases = [case(name, TROUBLE[name], fires=True) for name in TROUBLE]
-    cases += [case(name, CALM, fires=False) for name in TROUBLE]
+    cases += [case(name, CALM, fires=False) for name in (*TROUBLE, *LEVELS)]
+    for name, (named, above, below) in LEVELS.items():
+        for level, fires in ((above, True), (below, False)):
+            given = [{"series": one, "values": f"{values.format(level)}x30"} for one, values in named.items()]
+            cases.append(case(name, given, fires=fires) | {"interval": "1m"})
+            cases[-1]["promql_expr_test"][0]["eval_time"] = "25m"
     (tmp_path / "alerts.yml").write_text(RULES.read_text())
     (tmp_path / "tests.yml").write_text(yaml.safe_dump({"rule_files": ["alerts.yml"], "tests": cases}))
     tested = subprocess.run(
@@ -126,8 +129,8 @@ def case(name: str, given: list[dict[str, str]], *, fires: bool) -> dict[str, An
     """One test of promtool's: what fires after most of an hour. It compares labels and sentences, so those are counted instead."""
     firing = f'sum(ALERTS{{alertname="{name}", alertstate="firing"}} >= bool 0) or vector(0)'
     return {
-        "name": f"{name} {'in trouble' if fires else 'in a calm hour'}",
-        "interval": f"{EVERY_S}s",
+        "name": f"{name} {'in trouble' if fires else 'in calm'}",
+        "interval": "15s",
         "input_series": given,
         "promql_expr_test": [
             {"expr": firing, "eval_time": "59m", "exp_samples": [{"labels": "{}", "value": int(fires)}]}

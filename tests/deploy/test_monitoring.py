@@ -32,6 +32,7 @@ from tests.deploy.prometheus import (
     running_prometheus,
 )
 from tests.deploy.reverse_proxy import DEPLOY
+from tests.deploy.test_alert_times import LEVELS
 from tests.e2e.websocket_client import WebSocketClient, connect_client, has_text, is_end_of
 from tests.server_process import ServerProcess, child_of, serving
 
@@ -48,32 +49,6 @@ OF_A_BUSY_MACHINE = {
 SCRIPT = Script(words=20_000, word="x" * 4_000, pace_s=0.02, hurry=1.0)
 SLOW_READERS = 8
 LONG = "Count from 1 to 500."
-
-STORE = {"midstream_store_memory_used_bytes": "{}", "midstream_store_memory_limit_bytes": "100"}
-
-
-def buckets(metric: str, bound: float) -> dict[str, str]:
-    """A histogram that grows by a hundred a minute, of which so many are within a bound."""
-    named = {le: f'{metric}_bucket{{le="{le}"}}' for le in (bound, 2 * bound, "+Inf")}
-    return {name: "0+{}" if le == bound else "0+100" for le, name in named.items()}
-
-
-SLOW: dict[str, tuple[dict[str, str], float, float]] = {
-    "MidstreamTurnsConnectionsAway": ({'midstream_refusals_total{reason="full"}': "0+{}"}, 1.1, 0.9),
-    "MidstreamRepliesWait": ({"midstream_engine_queue": "{}"}, 1, 0),
-    "MidstreamFirstTokenLate": (buckets("midstream_first_token_seconds", 5), 94, 96),
-    "MidstreamFewFilesLeft": (
-        {'process_open_fds{job="midstream"}': "{}", 'process_max_fds{job="midstream"}': "100"},
-        *(81, 79),
-    ),
-    "MidstreamDeltasLate": (buckets("midstream_delta_delay_seconds", 0.5), 98, 99.5),
-    "MidstreamStoreSlow": (buckets("midstream_store_call_seconds", 0.25), 98, 99.5),
-    "MidstreamStoreFills": (STORE, 61, 59),
-    "MidstreamStoreFull": (STORE, 79, 77),
-    "MidstreamStoreFails": ({"midstream_store_errors_total": "0+{}"}, 2.1, 1.9),
-    "MidstreamTurnsReaped": ({"midstream_reaped_turns_total": "0+{}"}, 1, 0),
-}
-"""Alerts for what takes minutes: series, each minute's value or growth, and levels that are too high, and just not."""
 
 pytestmark = pytest.mark.skipif(
     PROMETHEUS is None,
@@ -147,27 +122,7 @@ def test_the_runbook_names_metrics_and_settings_that_are_there() -> None:
 def test_every_alert_is_seen_to_fire() -> None:
     """In a disaster of its own, or over made-up values if it is for slow ones."""
     here = set(re.findall(r'"(Midstream\w+)"', Path(__file__).read_text().partition("fires(watched")[2]))
-    assert here | SLOW.keys() == {rule["alert"] for rule in rules()}
-
-
-@pytest.mark.parametrize("alert", SLOW)
-def test_an_alert_for_slow_trouble_fires_beyond_its_threshold_alone(alert: str, tmp_path: Path) -> None:
-    series, above, below = SLOW[alert]
-    firing = f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})'
-    tests = [
-        {
-            "interval": "1m",
-            "input_series": [
-                {"series": name, "values": f"{values.format(level)}x30"} for name, values in series.items()
-            ],
-            "promql_expr_test": [{"expr": firing, "eval_time": "25m", "exp_samples": samples}],
-        }
-        for level, samples in ((above, [{"labels": "{}", "value": 1}]), (below, []))
-    ]
-    file = tmp_path / "tests.json"
-    file.write_text(json.dumps({"rule_files": [str(RULES)], "tests": tests}))
-    ran = subprocess.run([str(PROMTOOL), "test", "rules", file], capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert here | LEVELS.keys() == {rule["alert"] for rule in rules()}
 
 
 def test_alerts_ask_for_metrics_that_are_there() -> None:

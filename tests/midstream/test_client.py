@@ -94,14 +94,6 @@ async def test_a_message_sent_twice_is_answered_once(running: InProcessService) 
     assert len(running.engine.requests) == 1
 
 
-async def test_conversations_are_listed_and_deleted(running: InProcessService) -> None:
-    async with midstream.connect(running.ws_url) as client:
-        await (await client.send("About trees.", conversation_id="trees")).wait()
-        assert [row["title"] for row in await client.conversations()] == ["About trees."]
-        await client.delete("trees")
-        assert await client.conversations() == []
-
-
 async def test_a_refusal_says_why(running: InProcessService) -> None:
     async with midstream.connect(running.ws_url) as client:
         with pytest.raises(
@@ -111,9 +103,6 @@ async def test_a_refusal_says_why(running: InProcessService) -> None:
         assert (refused.value.code, refused.value.retryable) == ("bad_params", False)
         with pytest.raises(midstream.Refused, match="not_found"):
             await client.history("nobodys")
-
-
-async def test_a_client_id_that_is_none_is_refused_by_name(running: InProcessService) -> None:
     with pytest.raises(midstream.Refused, match=r"unauthenticated.*client_id"):
         async with midstream.connect(running.ws_url, client_id="a b"):
             pass

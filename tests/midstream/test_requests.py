@@ -15,33 +15,30 @@ from tests.midstream.conftest import connections_of, cut
 LONG = "word " * 20_000
 
 
-async def test_a_conversation_is_renamed(running: InProcessService) -> None:
+async def test_a_conversation_is_listed_renamed_found_shared_and_deleted(running: InProcessService) -> None:
     async with midstream.connect(running.ws_url) as client:
-        await (await client.send("About trees.", conversation_id="trees")).wait()
+        assert 0 < await client.ping() < 60
+        await (await client.send("About old trees.", conversation_id="trees")).wait()
+        assert [row["title"] for row in await client.conversations()] == ["About old trees."]
         assert (await client.rename("trees", " Old  trees "))["title"] == "Old trees"
         assert [row["title"] for row in await client.conversations()] == ["Old trees"]
-        with pytest.raises(midstream.Refused, match="not_found"):
-            await client.rename("stones", "Old stones")
-
-
-async def test_conversations_are_found_by_their_words(running: InProcessService) -> None:
-    async with midstream.connect(running.ws_url) as client:
-        await (await client.send("About old trees.", conversation_id="trees")).wait()
         found = await client.search("trees old")
         assert [(hit["conversation_id"], hit["snippet"]) for hit in found] == [("trees", "About old trees.")]
         assert found.next is None
         assert await client.search("stones") == []
-
-
-async def test_a_conversation_is_shared_and_taken_back(running: InProcessService) -> None:
-    async with midstream.connect(running.ws_url) as client:
-        await (await client.send("About trees.", conversation_id="trees")).wait()
         share_id = await client.share("trees")
         assert await client.share("trees") == share_id
         await client.unshare("trees")
         assert await client.share("trees") != share_id
-        with pytest.raises(midstream.Refused, match="not_found"):
-            await client.share("stones")
+        for refused in (
+            client.rename("stones", "Old stones"),
+            client.share("stones"),
+            client.delete("stones"),
+        ):
+            with pytest.raises(midstream.Refused, match="not_found"):
+                await refused
+        await client.delete("trees")
+        assert await client.conversations() == []
 
 
 async def test_lists_are_read_page_by_page(running: InProcessService) -> None:
@@ -115,11 +112,6 @@ async def test_what_is_acknowledged_counts_as_read(by_reply: bool, tmp_path: Pat
         engine.step(3)
         done = await reply.wait()
     assert (done["usage"]["acked_tokens"], done["usage"]["sent_tokens"]) == (1, 3)
-
-
-async def test_a_round_trip_is_timed(running: InProcessService) -> None:
-    async with midstream.connect(running.ws_url) as client:
-        assert 0 < await client.ping() < 60
 
 
 async def test_what_another_device_does_is_followed(running: InProcessService) -> None:

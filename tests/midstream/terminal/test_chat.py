@@ -141,15 +141,6 @@ async def test_lines_are_edited_and_found_again_in_a_later_chat(
     assert (tmp_path / "midstream" / "chat-history").stat().st_mode & 0o077 == 0
 
 
-async def test_what_is_typed_is_not_kept_where_that_is_not_wanted(
-    running: InProcessService, tmp_path: Path
-) -> None:
-    async with chatting(running.url, tmp_path, "--no-history") as terminal:
-        await terminal.says("Hello.")
-        await leaves(terminal)
-    assert not (tmp_path / "midstream" / "chat-history").exists()
-
-
 async def test_what_is_typed_while_a_reply_is_written_waits_for_the_prompt(tmp_path: Path) -> None:
     engine = ByHand()
     engine.script(["One,", " two."])
@@ -214,27 +205,18 @@ async def test_an_unknown_command_is_answered_here(running: InProcessService, tm
     assert running.engine.requests == []
 
 
-async def test_replies_are_shown_as_they_are_where_that_is_wanted(
-    running: InProcessService, tmp_path: Path
+@pytest.mark.parametrize(("options", "environ"), [(("--plain", "--no-history"), {}), ((), {"TERM": "dumb"})])
+async def test_replies_are_shown_as_they_are_where_that_is_wanted_or_the_terminal_can_do_little(
+    options: tuple[str, ...], environ: dict[str, str], running: InProcessService, tmp_path: Path
 ) -> None:
     running.engine.script("# Good *day*.\x1b[31m\n")
-    async with chatting(running.url, tmp_path, "--plain") as terminal:
+    async with chatting(running.url, tmp_path, *options, **environ) as terminal:
         await terminal.says("Hello.")
         await terminal.shows("# Good *day*.\\x1b[31m")
-        await leaves(terminal)
-
-
-async def test_a_terminal_that_can_do_little_is_written_to_plainly(
-    running: InProcessService, tmp_path: Path
-) -> None:
-    running.engine.script("# Good *day*.")
-    async with chatting(running.url, tmp_path, TERM="dumb") as terminal:
-        await terminal.says("Hello.")
-        await terminal.shows("# Good *day*.")
-        await terminal.says(
-            "/quit"
-        )  # such a prompt is shown before its keys are read one by one: Ctrl-D may come too early
+        # a dumb terminal's prompt is shown before its keys are read one by one: Ctrl-D may come too early
+        await terminal.says("/quit")
         assert await terminal.exit_code() == 0
+    assert (tmp_path / "midstream" / "chat-history").exists() is ("--no-history" not in options)
 
 
 async def test_a_terminal_may_change_its_size_while_a_reply_is_written(tmp_path: Path) -> None:
@@ -251,15 +233,7 @@ async def test_a_terminal_may_change_its_size_while_a_reply_is_written(tmp_path:
         await leaves(terminal)
 
 
-async def test_ctrl_c_at_the_prompt_leaves_with_a_word(running: InProcessService, tmp_path: Path) -> None:
-    async with chatting(running.url, tmp_path) as terminal:
-        await terminal.prompts()
-        terminal.types(CTRL_C)
-        assert await terminal.exit_code() == 0
-        assert terminal.text.rstrip().endswith("Bye.")
-
-
-async def test_ctrl_c_takes_back_what_was_typed_also_where_it_comes_as_a_signal(
+async def test_ctrl_c_takes_back_what_was_typed_also_where_it_comes_as_a_signal_or_leaves(
     running: InProcessService, tmp_path: Path
 ) -> None:
     """As while completions are listed above the prompt: the terminal is the system's for that moment."""
@@ -268,7 +242,10 @@ async def test_ctrl_c_takes_back_what_was_typed_also_where_it_comes_as_a_signal(
         terminal.types("/re")
         await terminal.shows("> /re")
         terminal.interrupts()
-        await leaves(terminal)
+        await terminal.prompts()
+        terminal.types(CTRL_C)  # nothing is typed: it leaves
+        assert await terminal.exit_code() == 0
+        assert terminal.text.rstrip().endswith("Bye.")
 
 
 async def test_a_second_ctrl_c_leaves_where_the_first_is_not_confirmed(tmp_path: Path) -> None:
@@ -294,16 +271,10 @@ async def test_a_reply_goes_on_over_a_lost_connection(running: InProcessService,
         await terminal.shows("disconnected (1012): The server stops; reconnect.; trying again]")
         await terminal.shows("[connected again]")
         await terminal.shows("The end.")
-
-
-async def test_a_connection_that_is_lost_at_the_prompt_is_told_above_it(
-    running: InProcessService, tmp_path: Path
-) -> None:
-    async with chatting(running.url, tmp_path) as terminal:
         await terminal.prompts()
         terminal.types("Hel")
         await terminal.shows("> Hel")
-        cut(running)
+        cut(running)  # what is told at the prompt is above it
         await terminal.shows("[connected again]\n> Hel")
         terminal.enters("lo.")
         await leaves(terminal)
@@ -406,15 +377,10 @@ async def test_what_a_tool_asks_is_filled_in_at_the_terminal(
         await terminal.shows_question("Size (small / large): ")
         terminal.types(f"small{ENTER}2{ENTER}y{ENTER}{ENTER}")  # ahead of the form's further questions
         await terminal.shows("It comes.")
-        await leaves(terminal)
-    result = tooled.engine.requests[-1].messages[-1].content
-    assert json.loads(result) == {"size": "small", "cups": 2, "sugar": True}
-
-
-async def test_a_question_of_a_tool_may_be_declined(tooled: InProcessService, tmp_path: Path) -> None:
-    tooled.engine.script([Call("order")])
-    tooled.engine.script(["Nothing comes."])
-    async with chatting(tooled.url, tmp_path) as terminal:
+        result = tooled.engine.requests[-1].messages[-1].content
+        assert json.loads(result) == {"size": "small", "cups": 2, "sugar": True}
+        tooled.engine.script([Call("order")])
+        tooled.engine.script(["Nothing comes."])
         await terminal.says("Tea.")
         await terminal.shows_question("Size (small / large): ")
         terminal.enters("!")
@@ -515,27 +481,20 @@ def without_line_editing(address: str, *options: str) -> tuple[str, ...]:
     return (sys.executable, "-c", program, address, *options)
 
 
-async def test_the_client_alone_chats_plainly_and_names_what_is_missing(
-    running: InProcessService, tmp_path: Path
+async def test_the_client_alone_chats_plainly_denies_calls_and_names_what_is_missing(
+    tooled: InProcessService, tmp_path: Path
 ) -> None:
-    running.engine.script("Good *day*.")
-    async with chatting(running.url, tmp_path, columns=300, run=without_line_editing) as terminal:
+    tooled.engine.script("Good *day*.")
+    tooled.engine.script(["I ask.", Call("ask_pay")])
+    tooled.engine.script(["Not paid."])
+    async with chatting(tooled.url, tmp_path, columns=300, run=without_line_editing) as terminal:
         await terminal.shows('pip install "midstream[terminal]"')
         assert "prompt_toolkit is not installed" in terminal.text
         terminal.enters("Hello.")
         await terminal.shows("Good *day*.")
-        terminal.types(CTRL_D)
-        assert await terminal.exit_code() == 0
-
-
-async def test_the_client_alone_denies_calls_and_names_what_would_ask(
-    tooled: InProcessService, tmp_path: Path
-) -> None:
-    tooled.engine.script(["I ask.", Call("ask_pay")])
-    tooled.engine.script(["Not paid."])
-    async with chatting(tooled.url, tmp_path, columns=300, run=without_line_editing) as terminal:
-        await terminal.shows("type a line for each message")
         terminal.enters("Pay.")
         await terminal.shows("Not paid.")
         why = 'prompt_toolkit is not installed (pip install "midstream[terminal]")'
         assert f"ask_pay needs approval, but {why}: denied." in terminal.text
+        terminal.types(CTRL_D)
+        assert await terminal.exit_code() == 0

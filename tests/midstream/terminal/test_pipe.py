@@ -24,17 +24,13 @@ LONG = "word " * 20_000
 SLASH = " To send a message that starts with a slash, type two."
 
 
-async def test_the_output_has_the_reply_alone(running: InProcessService, tmp_path: Path) -> None:
+async def test_each_line_is_a_message_and_the_output_has_the_replies_alone(
+    running: InProcessService, tmp_path: Path
+) -> None:
     running.engine.script("# Good *day*.\n\nHow are\x1byou?")
-    result = await piped(running.url, tmp_path, "Hello.\n")
-    assert result == (0, "# Good *day*.\n\nHow are\x1byou?\n", "")
-
-
-async def test_each_line_is_a_message(running: InProcessService, tmp_path: Path) -> None:
-    running.engine.script("First answer.")
     running.engine.script("Zweite Antwört.\n")
-    result = await piped(running.ws_url, tmp_path, "First?\n\n  \nZweite?\rü")
-    assert result == (0, "First answer.\nZweite Antwört.\n", "")
+    result = await piped(running.url, tmp_path, "First?\n\n  \nZweite?\rü")
+    assert result == (0, "# Good *day*.\n\nHow are\x1byou?\nZweite Antwört.\n", "")
     assert running.engine.requests[1].messages[-1].content == "Zweite?\rü"
 
 
@@ -139,31 +135,16 @@ async def test_the_help_is_written(running: InProcessService, tmp_path: Path) ->
     assert running.engine.requests == []
 
 
-async def test_a_wrong_key_is_told(tmp_path: Path) -> None:
+async def test_a_wrong_key_and_no_server_are_told_in_a_line(tmp_path: Path) -> None:
+    """Each reason: `test_messages.py`."""
+    code, out, err = await piped("http://127.0.0.1:1", tmp_path, "")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith("midstream: Nothing listens at 127.0.0.1:1; ")
     add_key(tmp_path / "keys", "ann")
     async with serving(tmp_path, api_keys=str(tmp_path / "keys")) as running:
         code, out, err = await piped(running.ws_url, tmp_path, "", "--key", "wrong")
     assert (code, out) == (1, "")
     assert "unauthenticated" in err
-
-
-@pytest.mark.parametrize(
-    ("address", "message"),
-    [
-        (
-            "http://127.0.0.1:1",
-            "Nothing listens at 127.0.0.1:1; start it with `midstream serve`, or name another place: `midstream chat HOST:PORT`.",
-        ),
-        ("nonsense", "nonsense is not a chat service, or denied access: nonsense isn't a valid URI"),
-    ],
-)
-async def test_a_server_that_is_not_there_is_told_in_a_line(
-    address: str, message: str, tmp_path: Path
-) -> None:
-    code, out, err = await piped(address, tmp_path, "")
-    assert (code, out) == (1, "")
-    assert err.startswith(f"midstream: {message}")
-    assert err.count("\n") == 1
 
 
 async def test_a_history_that_can_not_be_read_is_told(tmp_path: Path) -> None:
@@ -224,16 +205,21 @@ async def test_ctrl_c_stops_the_reply_and_a_second_one_the_chat(
     assert text.decode().rstrip("\n") == kept["content"].rstrip("\n")
 
 
-def test_a_pipe_needs_neither_line_editing_nor_markdown() -> None:
-    look = "import sys, midstream.terminal.session; print({'prompt_toolkit', 'rich', 'markdown_it'} & set(sys.modules))"
+@pytest.mark.parametrize(
+    ("module", "unneeded"),
+    [
+        ("midstream.terminal.session", "prompt_toolkit|rich|markdown_it"),
+        ("midstream", r"midstream\.terminal"),
+    ],
+)
+def test_a_pipe_imports_no_line_editing_and_the_library_nothing_of_the_terminal(
+    module: str, unneeded: str
+) -> None:
+    look = (
+        f"import re, sys, {module}; print({{name for name in sys.modules if re.match({unneeded!r}, name)}})"
+    )
     result = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "set()"
-
-
-def test_the_library_imports_nothing_of_the_terminal() -> None:
-    look = "import sys, midstream; print([name for name in sys.modules if name.startswith('midstream.terminal')])"
-    result = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"
 
 
 async def test_a_call_that_asks_is_denied_and_said_so(tmp_path: Path) -> None:
