@@ -36,12 +36,13 @@ class FairSlots:
     A group alone holds at most as much as is free, among others half of that. So some slots are free for newcomers, whose work
     waits for little of the group's in the event loop and the store. A group with no slot and no waiter goes first, then the
     groups take turns (the lists of new and old flows of RFC 8290, section 4.2, with equal weights). `heavy_slots`: how many of
-    them heavy clients may hold, whatever is free: the others have less work to wait for. `each`: the most of a group.
+    them heavy clients may hold, whatever is free: the others have less work to wait for. `each`: a fixed share of each group,
+    instead of one of what is free.
     """
 
     def __init__(self, slots: int, *, heavy_slots: int | None = None, each: int | None = None) -> None:
         self._free = slots
-        self._each = slots if each is None else each
+        self._each = each
         self._heavy = None if heavy_slots is None else FairSlots(heavy_slots)
         self._taken: Counter[str] = Counter()
         self._waiting: OrderedDict[str, Waiters] = OrderedDict()
@@ -95,8 +96,9 @@ class FairSlots:
     def _may_take(self, group: str) -> bool:
         if group == OWN:
             return self._free > 0
-        most = self._free if self._is_alone(group) else max(1, self._free // GROUPS_PART)
-        return self._free > 0 and self._taken.get(group, 0) < min(most, self._each)
+        if (most := self._each) is None:
+            most = self._free if self._is_alone(group) else max(1, self._free // GROUPS_PART)
+        return self._free > 0 and self._taken.get(group, 0) < most
 
     def _is_alone(self, group: str) -> bool:
         """Return whether no other group holds a slot or waits, apart from the replica's own work."""
@@ -118,6 +120,11 @@ class FairSlots:
         except asyncio.CancelledError:
             if not turn.cancelled():
                 self.release(Slot(group))  # the slot was granted at the same moment
+            elif turn in (waiters := self._waiting.get(group, Waiters())):
+                waiters.remove(turn)
+                if not waiters:
+                    del self._waiting[group]
+                    self._fill()  # another group may be alone now
             raise
 
     def _fill(self) -> None:
@@ -127,7 +134,7 @@ class FairSlots:
             turn = waiters.popleft()
             if waiters:
                 self._waiting[group] = waiters
-            if not turn.done():
+            if not turn.done():  # cancelled a moment ago
                 self._take(group)
                 turn.set_result(None)
 

@@ -220,6 +220,7 @@ MAX_PIECE_LOGPROBS = 64
 """Most tokens of a piece: their log-probabilities may be twenty times as long as the text, and encoding them blocks others."""
 _LIKELY_BYTES = 192
 _CALL_BYTES = 256
+_PIECE_BYTES = 64
 """Memory of a call besides its texts."""
 
 
@@ -284,9 +285,13 @@ class ReplyBuffer:
 def _size(piece: Piece) -> int:
     match piece:
         case TextPiece(text, logprobs):
-            return sys.getsizeof(text) + sum(_LIKELY_BYTES * (1 + len(token.top)) for token in logprobs)
+            return (
+                _PIECE_BYTES
+                + sys.getsizeof(text)
+                + sum(_LIKELY_BYTES * (1 + len(token.top)) for token in logprobs)
+            )
         case ReasoningPiece(text):
-            return sys.getsizeof(text)
+            return _PIECE_BYTES + sys.getsizeof(text)
         case ToolCall(call_id, name, arguments):
             return _CALL_BYTES + sum(map(sys.getsizeof, (call_id, name, arguments)))
 

@@ -34,7 +34,7 @@ from sessions.tools.tool_registry import (
 )
 
 MOST_WAITING = 256
-"""Calls that may wait for a place. Further ones are refused."""
+"""Calls that may wait for a slot. Further ones are refused."""
 MOST_QUESTIONS = 8
 """Questions that one call may ask its user."""
 GOODBYE_S = 1.0
@@ -63,7 +63,7 @@ class Calls:
         self._waiting = 0
 
     async def run(self, tool: str, work: Work, context: CallContext, *, limit_s: float) -> str:
-        """Do the work and return its result. `limit_s`: seconds, including the wait for a place.
+        """Do the work and return its result. `limit_s`: seconds, including the wait for a slot.
 
         Raises ToolFailed, and ToolLost if the time is up while the tool runs. A cancelled caller does not wait for the tool's
         end.

@@ -322,11 +322,10 @@ class Turn:
             events.append(call.moved(conversation_id=conversation_id, turn_id=self.record.follows))
         return [event for event in events if event is not None and after < event.seq <= until]
 
-    def choose(self, model: str) -> TurnRecord:
-        """Note the answering model, the requested one or a fallback; return the record."""
+    def choose(self, model: str) -> None:
+        """Note the answering model, the requested one or a fallback."""
         fallback = "" if model == self.record.model else model
         self.record = msgspec.structs.replace(self.record, fallback=fallback)
-        return self.record
 
     @property
     def is_unsaved(self) -> bool:

@@ -250,8 +250,7 @@ class SseClient:
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter
         self._heard: deque[ClientEvent] = deque()
-        self._answer: _Answer
-        self._asked = False
+        self._answer = _Answer(None)
 
     @classmethod
     async def open(
@@ -262,12 +261,18 @@ class SseClient:
         await peer._connect()
         return peer
 
+    async def send_hello(self) -> None:
+        """Ask for the models, as a client of a socket says hello: the connection is accepted then, and its parsers have run."""
+        self._answer = _Answer(None)
+        self._writer.write(f"GET /v1/models HTTP/1.1\r\nHost: {self._address.netloc}\r\n\r\n".encode())
+        await self._finish()
+
     async def ask(self, content: str, max_new_tokens: int) -> None:
         """Send a prompt as a conversation of its own."""
-        if self._anew and self._asked:
+        if self._anew and self._answer.complete:
             self._writer.close()
             await self._connect()
-        self._asked, self._answer = True, _Answer(self._parse)
+        self._answer = _Answer(self._parse)
         body = msgspec.json.encode(self._body(content, max_new_tokens))
         head = (
             f"POST {self._path} HTTP/1.1\r\nHost: {self._address.netloc}\r\nContent-Type: application/json\r\n"
@@ -307,7 +312,7 @@ class SseClient:
 class _Answer:
     """An HTTP response and its event stream: httptools' parser, which undoes the chunked coding, calls it."""
 
-    def __init__(self, parse: Parser) -> None:
+    def __init__(self, parse: Parser | None) -> None:
         self.complete = False
         self._parse = parse
         self._parser = httptools.HttpResponseParser(self)
@@ -319,6 +324,8 @@ class _Answer:
         self._parser.feed_data(received)
         if self._parser.get_status_code() != HTTP_OK:
             raise ServerMisbehaved(f"{self._parser.get_status_code()}: {self._body.decode(errors='replace')}")
+        if self._parse is None:
+            return []
         *events, self._body = self._body.split(b"\n\n")
         return [news for event in events if (news := self._news(event)) is not None]
 
@@ -328,7 +335,7 @@ class _Answer:
             return None
         if line == b"[DONE]":  # the end, where no usage was sent before
             return ClientEvent(Kind.END)
-        news = self._parse(_decode(line))
+        news = self._parse(_decode(line)) if self._parse else None
         self._ended = news is not None and news.kind is Kind.END
         return news
 

@@ -105,10 +105,11 @@ def running(contender: Contender, *, model: str, device: str, dtype: str) -> Ite
                 stderr=output,
             )
         try:
-            wait_ready(process, place.url + contender.ready, log, within_s=contender.ready_s)
+            try:
+                wait_ready(process, place.url + contender.ready, log, within_s=contender.ready_s)
+            except AssertionError as error:
+                raise MeasurementFailed(str(error)) from error
             yield place.url
-        except AssertionError as error:
-            raise MeasurementFailed(str(error)) from error
         finally:
             _end(process)
 

@@ -16,7 +16,8 @@ CLIENTS = 3
 
 def job(server: ServerProcess, tokens: int, api: ServerApi = ServerApi.WEBSOCKET, **more: Any) -> Job:
     return Job(
-        api=api, url=server.url, model="midstream-demo", clients=CLIENTS, max_new_tokens=tokens, limit_s=90, **more,
+        api=api, url=server.url, model="midstream-demo", clients=CLIENTS, max_new_tokens=tokens, limit_s=90,
+        greets=True, **more,
     )  # fmt: skip
 
 

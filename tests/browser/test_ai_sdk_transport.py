@@ -21,7 +21,7 @@ SET_UP = """
       const { MidstreamChatTransport } = await import("/static/client/ai-sdk.js");
       const url = `${location.origin.replace("http", "ws")}/v1/ws`;
       const backoff = new Backoff({ baseMs: 1, capMs: 1 });
-      window.client = new ChatClient({ url, features: ["reasoning", "tools"], backoff });
+      window.client = new ChatClient({ url, features: ["reasoning", "tools"], backoff, session: sessionStorage });
       window.transport = new MidstreamChatTransport({ client: window.client });
       window.stopping = new AbortController();
       const read = async (stream, chunks) => {
@@ -363,6 +363,7 @@ async def test_a_stop_that_was_answered_is_not_said_again(
     await abort(chat, front.conn)
     (cancel,) = front.conn.kept("cancel")
     assert (cancel["turn_id"], cancel["conversation_id"], cancel["seen_off"]) == ("t", "c", 4)
+    assert '"seen_off":4' in (await chat.client("() => JSON.stringify(sessionStorage)")).replace("\\", "")
     assert text_of(await front.outcome()) == "Good"
     await front.conn.send_frame("cancelled", ref=cancel["ref"], turn_id="t", already=False)
     await front.conn.send_frame("error", code="odd", message="Seen.", retryable=False)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.bench.report import Failure, Measured, Report, run_lab, say
+from tests.bench.report import Failure, Measured, MeasurementFailed, Report, run_lab, say
 from tests.chaos import fuzz, kills, random_walks, store_trouble
 from tests.chaos.scenario import FULL, QUICK, Scale, Scenario
 
@@ -50,13 +50,23 @@ def run_scenarios(scale: Scale, names: Collection[str], *, seed: int, limit_s: f
         try:
             with tempfile.TemporaryDirectory(prefix="midstream-chaos-") as folder:
                 part = PARTS[name](Scenario(scale=scale, folder=Path(folder), seed=seed))
-                found = asyncio.run(asyncio.wait_for(part, limit_s))
+                found = asyncio.run(_within(limit_s, part))
             report.findings += [msgspec.structs.replace(one, part=name) for one in found]
         except Exception as error:  # noqa: BLE001 - a part's boundary: the other parts still run
             say(traceback.format_exc())
             report.failures.append(Failure(name, f"{type(error).__name__}: {error}"))
         took_s[name] = round(time.monotonic() - started, 1)
     return report
+
+
+async def _within(limit_s: float, part: Awaitable[Sequence[Measured]]) -> Sequence[Measured]:
+    async with asyncio.timeout(limit_s) as limit:
+        try:
+            return await part
+        except asyncio.CancelledError:
+            if limit.expired():
+                raise MeasurementFailed(f"it was not done in {limit_s:g} s") from None
+            raise
 
 
 def measure(options: argparse.Namespace) -> Report:

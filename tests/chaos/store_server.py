@@ -49,7 +49,7 @@ class StoreServer:
     def kill(self) -> None:
         """Kill the process."""
         self.process.kill()
-        self.process.wait()
+        self.process.wait(20)
 
 
 @contextmanager

@@ -128,10 +128,10 @@ export class Outgoing {
       this.#live.withdraw(reply);
       return null;
     }
-    this.#live.hold(reply, seenOff, true);
     // It names the message, so it counts before the turn has an id and for the turn that follows calls.
     const stop = { reply, frame: { ...stopOf(reply), seen_off: seenOff } };
-    this.#stops.add(stop);
+    this.#stops.add(stop); // before the reply changes, which is when it is kept for a reload
+    this.#live.hold(reply, seenOff, true);
     return this.#link.connected ? this.#sendStop(stop) : null;
   }
 

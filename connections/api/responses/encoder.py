@@ -156,7 +156,7 @@ class ResponsesEncoder:
 
     def fail(self, problem: Problem) -> list[schema.StreamEvent]:
         """Return the last events if the turn has no end to send."""
-        events = self._close("incomplete")
+        events = list(self._close("incomplete"))
         why = schema.Failed(problem.code, str(problem))
         self.response = msgspec.structs.replace(
             self.response, status="failed", output=tuple(self._done), error=why

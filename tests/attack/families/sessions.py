@@ -97,11 +97,11 @@ family.flood(
     [], per_s=1, times=0, opens=realtime, sockets=100, expect="session.created",
 )  # fmt: skip
 family.flood(
-    "appended-text", "Appends 30,000 characters to be translated.",
+    "appended-text", "Replaces its live translation by one of 30,000 characters.",
     lambda me, _: _translation(me, "de", TEXT), per_s=20, opens=translations, expect="source_ack",
 )  # fmt: skip
 family.flood(
-    "changed-languages", "Changes the target language with every word.",
+    "changed-languages", "Replaces its live translation by one into another language.",
     lambda me, number: _translation(me, ("de", "zh", "en")[number % 3], "word "), per_s=50,
     opens=translations, expect="source_ack",
 )  # fmt: skip

@@ -222,7 +222,7 @@ async def test_a_thread_holds_its_place_until_its_function_returns(gate: Gate) -
 
 
 async def test_one_owner_does_not_get_all_threads(gate: Gate) -> None:
-    threads = FairSlots(9, each=2)
+    threads = FairSlots(3, each=2)
     box = box_of(gate.wait, weather, threads=threads, limit_s=60)
     hers = [asyncio.create_task(box.run("wait", {}, call_of("alice"))) for _ in range(5)]
     await entered(gate)
