@@ -575,5 +575,5 @@ async def _upstream(upstream: UpstreamOptions) -> Finding:
     except (SettingsError, OSError) as error:
         trouble = str(error)
     if trouble is not None:
-        return bad(subject, trouble, f"Check {upstream.url}, its API key, and `model`.")
-    return good(subject, f"{upstream.url} serves {upstream.model}.")
+        return bad(subject, trouble, f"Check {upstream.url}, its API key, `model` and `ca_file`.")
+    return good(subject, f"{upstream.url} answers.")

@@ -311,14 +311,14 @@ def server_key(options: ServerOptions) -> str | None:
 @asynccontextmanager
 async def embedders_of(settings: Settings) -> AsyncIterator[Sequence[UpstreamEmbedder]]:
     """Yield the tables' embedding models, in their order; they serve while the context lasts. Raises SettingsError."""
-    options = tables_of(settings).embedder
-    try:
-        embedders = [UpstreamEmbedder(one, key=server_key(one)) for one in options]
-    except OSError as error:
-        raise SettingsError(f"[[embedder]]: a ca_file can't be used: {error}.") from error
+    embedders: list[UpstreamEmbedder] = []
     async with AsyncExitStack() as stack:
-        for one in embedders:
-            await stack.enter_async_context(one.running())
+        for one in tables_of(settings).embedder:
+            try:
+                embedder = UpstreamEmbedder(one, key=server_key(one))
+            except OSError as error:
+                raise SettingsError(f"{one.name}: the ca_file can't be used: {error}.") from error
+            embedders.append(await stack.enter_async_context(embedder.running()))
         yield embedders
 
 

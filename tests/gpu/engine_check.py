@@ -48,6 +48,7 @@ class Tokens:
 
     written = ""
     stop_string = None
+    logprobs = None
 
     def __init__(self) -> None:
         self.ids: list[int] = []

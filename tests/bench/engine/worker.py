@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from functools import cache, partial
 from itertools import count
-from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +59,7 @@ class WorkerPool:
 
     def __init__(self, folder: Path, *, device: str, most_at_once: int) -> None:
         self._folder, self.device, self._most_at_once = folder, device, most_at_once
-        self._running: dict[Worker, Pool] = {}
+        self._running: dict[Worker, Process] = {}
 
     def load(self, name: Name, shape: Shape, dtype: str, load: Load) -> Observed:
         """Have a contender run a load. Raises MeasurementFailed."""
@@ -76,7 +78,7 @@ class WorkerPool:
     def dismiss(self) -> None:
         """End all processes; they are started again when needed."""
         while self._running:
-            self._running.popitem()[1].terminate()
+            self._running.popitem()[1].end()
 
     def _worker(self, name: Name, shape: Shape, dtype: str, kv_bytes: int | None = None) -> Worker:
         return Worker(
@@ -89,12 +91,12 @@ class WorkerPool:
         if worker not in self._running:
             # Compute threads wait as the contender's authors intend.
             is_ours = worker.contender is Name.OURS
-            self._running[worker] = started(torch_settings(os.environ) if is_ours else {})
+            self._running[worker] = Process(torch_settings(os.environ) if is_ours else {})
             limit_s += START_S
         try:
-            return answer(self._running[worker], limit_s, _run, worker, measure, sizes)
+            return self._running[worker].answer(limit_s, _run, worker, measure, sizes)
         except MeasurementFailed:
-            self._running.pop(worker).terminate()
+            self._running.pop(worker).end()
             raise
 
 
@@ -125,24 +127,37 @@ def in_gguf(model: Path) -> Path:
     return made
 
 
-def started(variables: Mapping[str, str]) -> Pool:
-    """Start a process with the environment of every measured one, and these variables. It ends with this one."""
-    return multiprocessing.get_context("spawn").Pool(1, _set_up, (environment() | dict(variables),))
+class Process:
+    """A process that runs functions, with the environment of every measured one and these variables. It ends with this one."""
 
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self._executor = ProcessPoolExecutor(
+            1, multiprocessing.get_context("spawn"), _set_up, (environment() | dict(variables),)
+        )
+        self._pid: int = self.answer(ANSWER_S, os.getpid)
 
-def answer(process: Pool, limit_s: float, function: Callable[..., Any], *args: object) -> Any:
-    """Return what a function returns in another process. Raises MeasurementFailed."""
-    try:
-        return process.apply_async(function, args).get(limit_s)
-    except multiprocessing.TimeoutError:
-        raise MeasurementFailed(f"no answer within {limit_s:.0f} s") from None
-    except Exception as error:  # the boundary of the process
-        raise MeasurementFailed(f"{type(error).__name__}: {error}") from error
+    def answer(self, limit_s: float, function: Callable[..., Any], *args: object) -> Any:
+        """Return what a function returns there. Raises MeasurementFailed, at once if the process dies."""
+        try:
+            return self._executor.submit(function, *args).result(limit_s)
+        except FutureTimeoutError:
+            raise MeasurementFailed(f"no answer within {limit_s:.0f} s") from None
+        except Exception as error:  # the boundary of the process
+            raise MeasurementFailed(f"{type(error).__name__}: {error}") from error
+
+    def end(self) -> None:
+        """End the process, whatever it does."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
 
 
 def _save(function: str, *args: object) -> None:
-    with started({}) as process:
-        answer(process, SAVING_S, _saving, function, *args)
+    process = Process({})
+    try:
+        process.answer(SAVING_S, _saving, function, *args)
+    finally:
+        process.end()
 
 
 def _set_up(variables: Mapping[str, str]) -> None:
