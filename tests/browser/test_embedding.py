@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from playwright.async_api import BrowserContext, Locator, Page, expect
 
 from tests.browser.static_server import serving_site
+from tests.clients.environments import NotInstallable, node_modules
 from tests.docs.documents import ROOT, snippets
 from tests.jwt_signing import SECRET
 from tests.server_process import ServerProcess, free_port, serving
@@ -115,3 +117,38 @@ async def test_a_user_who_is_logged_in_comes_in_and_stays_when_the_token_expires
             await expect(await send_message(page, "Hello!")).to_contain_text("Hello")
             assert await page.locator(".error").count() == 0
             await page.close()  # before its server: it would complain of that
+
+
+@pytest.mark.clients
+@pytest.mark.timeout(900)
+async def test_the_hook_for_react_does_the_same(context: BrowserContext, tmp_path: Path) -> None:
+    port = free_port()
+    with serving(tmp_path, {"MIDSTREAM_ALLOWED_ORIGINS": f"http://127.0.0.1:{port}"}) as server:
+        bundle(tmp_path, server)
+        command = (sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1")
+        with serving_site(*command, at=tmp_path, port=port):
+            page = await context.new_page()
+            await page.goto(f"http://127.0.0.1:{port}/")
+            await stop_and_reload(page)
+            await page.close()  # before its server: it would complain of that
+
+
+def bundle(folder: Path, server: ServerProcess) -> None:
+    """A page with the guide's component, bundled as React projects are."""
+    try:
+        tools = node_modules(print)
+    except NotInstallable as why:
+        pytest.skip(f"NOT TESTED: {why}")
+    modules = folder / "node_modules"
+    modules.mkdir()
+    for package in ("react", "react-dom"):
+        (modules / package).symlink_to(tools / package)
+    (modules / "midstream-client").symlink_to(ROOT / "app" / "page" / "client")
+    main = of_the_guide("jsx", "<Chat url").replace("127.0.0.1:8000", f"127.0.0.1:{server.port}")
+    shutil.copy(ROOT / "examples" / "react-chat" / "use-chat.js", folder)
+    (folder / "main.jsx").write_text(main)
+    icon = '<link rel="icon" href="data:,">'
+    script = '<script type="module" src="bundle.js"></script>'
+    (folder / "index.html").write_text(f'<!doctype html>{icon}<div id="root"></div>{script}')
+    options = ("main.jsx", "--bundle", "--jsx=automatic", "--format=esm", "--outfile=bundle.js")
+    subprocess.run([tools / ".bin" / "esbuild", *options], cwd=folder, check=True, capture_output=True)
