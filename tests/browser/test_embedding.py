@@ -117,6 +117,29 @@ async def test_a_user_who_is_logged_in_comes_in_and_stays_when_the_token_expires
             await page.close()  # before its server: it would complain of that
 
 
+@pytest.mark.clients
+@pytest.mark.timeout(900)
+async def test_the_hook_for_react_does_the_same(context: BrowserContext, tmp_path: Path) -> None:
+    port = free_port()
+    with serving(tmp_path, {"MIDSTREAM_ALLOWED_ORIGINS": f"http://127.0.0.1:{port}"}) as server:
+        bundle(tmp_path, server)
+        command = (sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1")
+        with serving_site(*command, at=tmp_path, port=port):
+            page = await context.new_page()
+            await page.goto(f"http://127.0.0.1:{port}/main.html")
+            await stop_and_reload(page)
+            await page.close()  # before its server: it would complain of that
+
+
+def bundle(folder: Path, server: ServerProcess) -> None:
+    """A page with the guide's component."""
+    tools = packages(folder)
+    main = of_the_guide("jsx", "<Chat url").replace("127.0.0.1:8000", f"127.0.0.1:{server.port}")
+    shutil.copy(ROOT / "examples" / "react-chat" / "use-chat.js", folder)
+    (folder / "main.jsx").write_text(main)
+    join(folder, tools, "main")
+
+
 def packages(folder: Path, *package: Path) -> Path:
     """Makes a project that has the packages of a `package.json` and our client; gives the folder of the packages."""
     try:
