@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connections.api.requests import Problem
 from connections.api.responses import schema as wire
 from connections.api.responses.encoder import ResponsesEncoder, events_after
 from sessions.running.ephemeral import Piece, ReasoningPiece, TextPiece
@@ -49,3 +50,13 @@ def test_numbers_of_a_stream_that_is_waited_for_have_no_hole() -> None:
     encoder = new_encoder(background=False)
     events = [*encoder.begin(), *encoder.piece(TextPiece("Some words.")), *encoder.piece(TextPiece(" More."))]
     assert [event.sequence_number for event in events] == list(range(len(events)))
+
+
+def test_a_response_that_fails_has_what_was_written_so_far() -> None:
+    encoder = new_encoder()
+    encoder.piece(TextPiece("Hel"))
+    last = encoder.fail(Problem(404, "The conversation was deleted.", code="not_found"))[-1]
+    assert isinstance(last, wire.ResponseFailed)
+    (item,) = last.response.output
+    assert isinstance(item, wire.Message)
+    assert (item.status, [part.text for part in item.content]) == ("incomplete", ["Hel"])
