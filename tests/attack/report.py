@@ -172,8 +172,9 @@ class AttackReport(Report, kw_only=True):
         summary = f"{self.date}, {machine.cores} cores ({machine.processor}), {self.took_s / 60:.0f} minutes."
         for attackers in sorted({trial.attackers for trial in self.trials}):
             missed = [bool(trial.missed) for trial in self.trials if trial.attackers == attackers]
-            summary += f" Met with {attackers}: {missed.count(False)} of {len(missed)}"
-            summary += ", all but:" if attackers == most else "."
+            who = f"{attackers} attacker{'s' if attackers > 1 else ''}"
+            summary += f" With {who}, {missed.count(False)} of {len(missed)} attacks met all limits"
+            summary += "; these missed some:" if attackers == most else "."
         of_most = [trial for trial in self.trials if trial.attackers == most]
         rows = [("attack", "missed"), ("---", "---")]
         rows += [
@@ -184,7 +185,7 @@ class AttackReport(Report, kw_only=True):
         blocks = [textwrap.fill(summary, COLUMNS), "\n".join(f"| {' | '.join(row)} |" for row in rows)]
         blocks += [f"- Failed: {one.what}: {one.why}" for one in self.failures]
         if edges := [f"`{one.attack}`" for one in of_most if any(mark.is_near for mark in one.marks)]:
-            near = f"Barely met with {most}: {', '.join(edges)}."
+            near = f"With {most} attackers, these barely met a limit: {', '.join(edges)}."
             blocks.append(textwrap.fill(near, COLUMNS, break_on_hyphens=False))
         return "\n\n".join(blocks)
 
