@@ -100,7 +100,7 @@ class Played(ClientFrame, frozen=True, kw_only=True, tag="played"):
 
 
 class AudioStarted(ServerFrame, frozen=True, kw_only=True, tag="audio.started"):
-    """Answers `audio.start`. `stream`: the number to use in the client's binary frames. `voice`: the voice of replies."""
+    """Answers `audio.start`. `stream`: the number to use in the client's binary frames."""
 
     conversation_id: str
     stream: int

@@ -418,7 +418,7 @@ class Pong(ServerFrame, frozen=True, kw_only=True, tag="pong"):
 
 
 class LimitNear(ServerFrame, frozen=True, kw_only=True, tag="limits"):
-    """A limit is nearly reached. `name`: the limit's name. `reset_s`: seconds until more is allowed."""
+    """A limit is nearly reached. `reset_s`: seconds until more is allowed."""
 
     name: str
     remaining: int

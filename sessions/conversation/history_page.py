@@ -83,9 +83,8 @@ class ShownMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message of the page. `status`: `complete`, `running`, or the reason why the message's turn ended.
 
     `created_at`: Unix milliseconds. `siblings`: the messages with the same parent, including this one, oldest first. If there
-    are many, only the nearest are listed. `sibling_count`: how many siblings exist. `sibling_index`: how many siblings are
-    older than this message. `model`: the model that wrote the reply. `interprets`: the message is the source of live
-    translations, which are its replies.
+    are many, only the nearest are listed. `sibling_index`: how many siblings are older than this message. `model`: the model
+    that wrote the reply. `interprets`: the message is the source of live translations.
     """
 
     message_id: str

@@ -824,9 +824,8 @@ export interface History {
  * A message of the page. `status`: `complete`, `running`, or the reason why the message's turn ended.
  *
  * `created_at`: Unix milliseconds. `siblings`: the messages with the same parent, including this one, oldest first. If there
- * are many, only the nearest are listed. `sibling_count`: how many siblings exist. `sibling_index`: how many siblings are
- * older than this message. `model`: the model that wrote the reply. `interprets`: the message is the source of live
- * translations, which are its replies.
+ * are many, only the nearest are listed. `sibling_index`: how many siblings are older than this message. `model`: the model
+ * that wrote the reply. `interprets`: the message is the source of live translations.
  */
 export interface Message {
   message_id: string;
@@ -943,7 +942,7 @@ export interface Status {
   message?: string;
 }
 
-/** A limit is nearly reached. `name`: the limit's name. `reset_s`: seconds until more is allowed. */
+/** A limit is nearly reached. `reset_s`: seconds until more is allowed. */
 export interface LimitsLeft {
   type: "limits";
   ref?: string;
@@ -970,7 +969,7 @@ export interface ErrorFrame {
   retry_after_ms?: number;
 }
 
-/** Answers `audio.start`. `stream`: the number to use in the client's binary frames. `voice`: the voice of replies. */
+/** Answers `audio.start`. `stream`: the number to use in the client's binary frames. */
 export interface AudioStarted {
   type: "audio.started";
   ref?: string;
