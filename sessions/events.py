@@ -99,7 +99,7 @@ StatusState = Literal["queued", "prefill", "retrying", "fallback", "unsaved", "t
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Tokens of a turn. `wasted_tokens`: tokens that were generated, but are not in the stored reply.
+    """Tokens of a turn. `wasted_tokens`: generated tokens that are not in the stored reply.
 
     `acked_tokens`: tokens whose events the client confirmed with `ack`. `reasoning_ms`: the duration of the reasoning, if
     known.

@@ -117,7 +117,7 @@ serves an example of each frame at `/asyncapi.yaml`, and the schemas at `/schema
   from which `resume` reads. Frames that are *not journalled* are sent only once.
 - A tool call is *settled* once its `state` is final.
 - Offsets and lengths count Unicode code points.
-- A field with a `?` is optional in a client's frame, and may be missing in a server's frame.
+- A field with a `?` may be missing.
 - Any client frame may have a `ref`, which the answer repeats. The answer may always be `error`.
 - *Shared* fields are described once, before the frames.
 - An *id* is a string of 1 to 128 characters. A *plain id* has only letters, digits and `._:-`.

@@ -61,7 +61,7 @@ class AudioStart(ClientFrame, frozen=True, kw_only=True, tag="audio.start"):
     """Makes the server listen to the user in a conversation.
 
     `output`: the sound of replies, one channel. If it is missing, replies are not spoken. `model`: a model's name or alias.
-    `grace_s`: for how many seconds a reply waits for its listener to reconnect.
+    `grace_s`: seconds that a reply waits for its listener to reconnect.
     """
 
     conversation_id: Name = DEFAULT_CONVERSATION

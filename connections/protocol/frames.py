@@ -159,7 +159,7 @@ class Send(TurnFrame, frozen=True, kw_only=True, tag="send"):
     """A user's message. `parent_id`: the message that this one follows; null: none.
 
     `seen_off`: if an `interrupt` ends a reply, how many characters of that reply the user has seen. `seen_turn_id`: the turn of
-    the interrupted reply. `tools`: the tools for this turn and for the turns that follow its calls. `tool_choice`: `auto`,
+    the interrupted reply. `tools`: for this turn and for the turns that follow its calls. `tool_choice`: `auto`,
     `none`, `required`, or the name of a tool that must be called. `attachments`: ids of uploaded images, which the model sees
     before the text.
     """

@@ -19,7 +19,7 @@ export interface HelloRequest {
  * A user's message. `parent_id`: the message that this one follows; null: none.
  *
  * `seen_off`: if an `interrupt` ends a reply, how many characters of that reply the user has seen. `seen_turn_id`: the turn of
- * the interrupted reply. `tools`: the tools for this turn and for the turns that follow its calls. `tool_choice`: `auto`,
+ * the interrupted reply. `tools`: for this turn and for the turns that follow its calls. `tool_choice`: `auto`,
  * `none`, `required`, or the name of a tool that must be called. `attachments`: ids of uploaded images, which the model sees
  * before the text.
  */
@@ -334,7 +334,7 @@ export interface PingRequest {
  * Makes the server listen to the user in a conversation.
  *
  * `output`: the sound of replies, one channel. If it is missing, replies are not spoken. `model`: a model's name or alias.
- * `grace_s`: for how many seconds a reply waits for its listener to reconnect.
+ * `grace_s`: seconds that a reply waits for its listener to reconnect.
  */
 export interface AudioStartRequest {
   type: "audio.start";
@@ -672,7 +672,7 @@ export interface Done {
 export type Reason = "cancelled" | "error" | "filtered" | "interrupted" | "length" | "stop" | "timeout" | "tools";
 
 /**
- * Tokens of a turn. `wasted_tokens`: tokens that were generated, but are not in the stored reply.
+ * Tokens of a turn. `wasted_tokens`: generated tokens that are not in the stored reply.
  *
  * `acked_tokens`: tokens whose events the client confirmed with `ack`. `reasoning_ms`: the duration of the reasoning, if
  * known.
