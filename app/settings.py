@@ -118,14 +118,14 @@ class Settings(Fixed, frozen=True, kw_only=True):
 
     config: Annotated[
         str | None,
-        Meta(description="TOML file with settings, and tables such as [limits]."),
+        Meta(description="TOML file with settings and tables."),
     ] = None
     host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535, description="Port to listen on. 0: any free port.")] = 8000
     allowed_hosts: Annotated[
         tuple[str, ...],
         Meta(
-            description="Host names of the server, in addition to localhost. *.example.org and * match several. Unset: a server that listens beyond loopback accepts any name if it has authentication, and otherwise any IP address."
+            description="Host names of the server, in addition to localhost. *.example.org and * are wildcards. Unset: a server that listens beyond loopback accepts any name with authentication, or any IP address without it."
         ),
     ] = ()
     allowed_ips: Annotated[
@@ -145,7 +145,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
     tls_key: Annotated[
         str | None,
         Meta(
-            description="PEM file of the certificate's key, without a password. Unset: tls_cert also has the key."
+            description="PEM file of the certificate's key, without a password. Unset: the file tls_cert also has the key."
         ),
     ] = None
     model: Annotated[
@@ -164,7 +164,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
         str,
         Meta(
             pattern=r"^(midstream|vllm|.*/.*)$",
-            description="midstream: the built-in engine. vllm, or the path of a Python that has vLLM: the service starts and supervises vLLM. Use it for quantized checkpoints, LoRA, several GPUs, and models that the built-in engine refuses.",
+            description="midstream: the built-in engine. vllm, or the path of a Python that has vLLM: the service starts and supervises vLLM. Use vLLM for quantized checkpoints, LoRA, several GPUs, and models that the built-in engine refuses.",
         ),
     ] = "midstream"
     engine_arg: Annotated[
@@ -183,7 +183,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
         str | None,
         Meta(
             description="URL of Redis 6.2 or newer, or of Valkey: redis://, rediss:// (TLS) or unix://. A cluster: redis+cluster://HOST:PORT,... "
-            "Sentinels: redis+sentinel://HOST:PORT,.../MASTER, with ?sentinel_password= if they need one. With TLS, these begin with "
+            "Sentinels: redis+sentinel://HOST:PORT,.../MASTER, with ?sentinel_password= if they need one. With TLS, these two begin with "
             "rediss+cluster:// and rediss+sentinel://. Unset: an embedded store."
         ),
     ] = None
@@ -191,14 +191,14 @@ class Settings(Fixed, frozen=True, kw_only=True):
         Literal["memory", "disk", "replicated"] | None,
         Meta(
             description="Where messages and the ends of replies must be stored before they are confirmed. memory: in the store's memory. "
-            "disk: on its disk. replicated: in its memory and that of a replica. Unset: disk for the embedded store, memory for others."
+            "disk: on the store's disk. replicated: in the store's memory and a replica's memory. Unset: disk for the embedded store, memory for others."
         ),
     ] = None
     store_memory: Annotated[
         Annotated[int, Meta(ge=16 * 1024**2)] | None,
         Meta(
             extra=_SIZE,
-            description="Memory of the store. Messages and uploads fill at most four fifths of it. Unset: 1GiB for the embedded store. For other stores, it is their maxmemory, or three quarters of their machine's memory.",
+            description="Memory of the store. Messages and uploads fill at most four fifths of it. Unset: 1GiB for the embedded store. For another store, it is the store's maxmemory or, without one, three quarters of its machine's memory.",
         ),
     ] = None
     data_dir: Annotated[str, Meta(description="Folder of the embedded store.")] = msgspec.field(
@@ -207,7 +207,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
     allowed_origins: Annotated[
         tuple[str, ...],
         Meta(
-            description="Origins whose pages may connect, in addition to the server's own. @PATH: a file with one origin a line. *: every origin. Then any web page that a user opens can connect from the user's browser."
+            description="Origins whose pages may connect, in addition to the server's own. @PATH: a file with one origin a line. *: every origin, so that any web page that a user opens can connect."
         ),
     ] = ()
     api_keys: Annotated[
@@ -227,13 +227,13 @@ class Settings(Fixed, frozen=True, kw_only=True):
     jwt_issuer: Annotated[
         str | None,
         Meta(
-            description="Required `iss` of JWTs. Unset: any. Without jwt_secret and jwks_url, it is the URL of an OpenID Connect issuer, whose keys are found by discovery."
+            description="Required `iss` of JWTs. Unset: any. Without jwt_secret and jwks_url, this is the URL of an OpenID Connect issuer, whose keys are found by discovery."
         ),
     ] = None
     jwt_audience: Annotated[
         str | None,
         Meta(
-            description="Required `aud` of JWTs. *: any. It must be set with jwks_url or an OpenID Connect issuer, since their keys also sign tokens for other services."
+            description="Required `aud` of JWTs. *: any. Must be set with jwks_url or an OpenID Connect issuer, whose keys also sign tokens for other services."
         ),
     ] = None
     insecure: Annotated[
@@ -246,7 +246,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
         str,
         Meta(
             pattern=r"^\s*[^\s,]+\s*(,\s*[^\s,]+\s*)*$",
-            description="auto, cpu, cuda, cuda:1 … Separate several by commas: each gets an engine.",
+            description="auto, cpu, cuda, cuda:1 … Separate several devices by commas; each gets an engine.",
         ),
     ] = "auto"
     dtype: Annotated[
@@ -261,7 +261,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
     quantize: Annotated[
         str,
         Meta(
-            description="int8: store the weights of linear layers as 8-bit integers. Only on a CPU. Faster for few replies at once."
+            description="int8: store the weights of linear layers as 8-bit integers. Only on a CPU, and faster only for few replies at once."
         ),
     ] = "none"
     max_batch: Annotated[
@@ -271,14 +271,14 @@ class Settings(Fixed, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1)] | None,
         Meta(
             extra=_SIZE,
-            description="Memory of one engine for keys and values. Unset: enough for max_batch replies that fill the context window, plus a quarter. At most, it is a quarter of the memory left after loading (CPU), or 95 % of the memory left by the largest step (CUDA).",
+            description="Memory of one engine for keys and values. Unset: enough for max_batch replies that fill the context window, plus a quarter. This default never exceeds a quarter of the memory left after loading (CPU), or 95 % of the memory that the largest step leaves free (CUDA).",
         ),
     ] = None
     max_turns: Annotated[
         int,
         Meta(
             ge=1,
-            description="Turns (requests for replies) that run at once. As many again may wait. More are refused.",
+            description="Turns (requests for replies) that run at once. The same number may wait. Further turns are refused.",
         ),
     ] = MAX_TURNS
     max_connections: Annotated[
@@ -290,13 +290,13 @@ class Settings(Fixed, frozen=True, kw_only=True):
     limits: Annotated[
         Limits,
         Meta(
-            description="NAME=NUMBER, separated by commas. Limits of a client id: messages_per_minute, tokens_per_day. Limits of a key: key_messages_per_minute, key_tokens_per_day, key_connections. These limits count on all replicas together, and are off by default. Rates of a user per second, with bursts of five seconds: message_rate (10), read_rate (20)."
+            description="NAME=NUMBER, separated by commas. Limits of a client id: messages_per_minute, tokens_per_day. Limits of a key: key_messages_per_minute, key_tokens_per_day, key_connections. These limits count on all replicas together, and are off by default. Limits of a user per second, with bursts of five seconds: message_rate (default: 10), read_rate (default: 20)."
         ),
     ] = Limits()
     unsupported_tools: Annotated[
         Literal["refuse", "ignore"],
         Meta(
-            description="What happens to requests with tools if the model can't call tools. ignore: it answers without them, but requests that require a call are refused. refuse: all are refused."
+            description="What happens to requests with tools if the model can't call tools. ignore: the model answers without tools, but requests that require a call are refused. refuse: all these requests are refused."
         ),
     ] = "ignore"
     titles: Annotated[
@@ -308,7 +308,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
     sharing: Annotated[
         bool,
         Meta(
-            description="People may share conversations by links, which anybody can open until they are revoked. If off, no link works."
+            description="People may share conversations by links. Anybody can open a link until it is revoked. If off, no link works."
         ),
     ] = True
     chars_per_s: Annotated[
@@ -320,19 +320,19 @@ class Settings(Fixed, frozen=True, kw_only=True):
     tools: Annotated[
         tuple[str, ...],
         Meta(
-            description="Python functions that models may call, as module:function. Functions of installed packages' entry points midstream.tools are added."
+            description="Python functions that models may call, as module:function. Functions of entry points midstream.tools in installed packages are added."
         ),
     ] = ()
     speech: Annotated[
         Literal["auto", "off", "both", "recognition", "voice"],
         Meta(
-            description="recognition: microphones and /v1/audio/transcriptions. voice: spoken replies and /v1/audio/speech. auto: with the bundled model, what is installed; with others, off. Speech needs the extra `speech`."
+            description="recognition: microphones and /v1/audio/transcriptions. voice: spoken replies and /v1/audio/speech. auto: all that is installed if the model is the bundled one, otherwise off. Speech needs the extra `speech`."
         ),
     ] = "auto"
     speech_recognizer: Annotated[
         str,
         Meta(
-            description="pocketsphinx, or a JSGF file with the phrases that it is to understand, or the hub name or folder of a Whisper or Moonshine model."
+            description="pocketsphinx, a JSGF file with the phrases that pocketsphinx is to understand, or the hub name or folder of a Whisper or Moonshine model."
         ),
     ] = "pocketsphinx"
     speech_voice: Annotated[
@@ -343,7 +343,9 @@ class Settings(Fixed, frozen=True, kw_only=True):
     ] = "espeak-ng"
     speech_device: Annotated[
         Annotated[str, Meta(pattern=r"^\s*[^\s,]+\s*$")] | None,
-        Meta(description="Device of speech models: auto, cpu, cuda, cuda:1 … Unset: the first of `device`."),
+        Meta(
+            description="Device of speech models: auto, cpu, cuda, cuda:1 … Unset: the first one in `device`."
+        ),
     ] = None
     conversation_ttl: Annotated[
         float,

@@ -18,7 +18,7 @@ from sessions.errors import Refused
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):
-    """An image that a message shows, by its id. Width and height are in pixels."""
+    """An image in a message. Width and height are in pixels."""
 
     id: str
     media_type: str
@@ -99,9 +99,10 @@ StatusState = Literal["queued", "prefill", "retrying", "fallback", "unsaved", "t
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Tokens of a turn. `wasted_tokens`: generated, but not in the stored reply.
+    """Tokens of a turn. `wasted_tokens`: generated tokens that are not in the stored reply.
 
-    `acked_tokens`: those whose events the client confirmed with `ack`. `reasoning_ms`: the duration of the reasoning, if known.
+    `acked_tokens`: tokens whose events the client confirmed with `ack`. `reasoning_ms`: the duration of the reasoning, if
+    known.
     """
 
     prompt_tokens: int
@@ -115,7 +116,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """Milliseconds since the turn was accepted; None for a stage that it did not reach."""
+    """Milliseconds since the turn was accepted; None for a stage that the turn did not reach."""
 
     queued_ms: float | None
     first_token_ms: float | None
@@ -125,7 +126,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 class CancelFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The outcome of a cancel. `steps_after`: engine steps after the cancel; None if the engine did not confirm in time.
 
-    `precision`: for a spoken reply, whether its end is exact to a word, or to a chunk of several words.
+    `precision`: for a spoken reply, whether the end is exact to the word, or only to a chunk of several words.
     """
 
     cause: Cause
@@ -164,9 +165,9 @@ class Accepted(Event, frozen=True, kw_only=True, tag="accepted"):
     """A turn begins: the user's message is in the history. `queue_position`: the turn's place in the queue; 1 is next.
 
     `parent_id`: the message before the user's message; null: there is none. `model`: the model that will write the reply.
-    `follows`: the turn whose calls are settled now. Then there is no new message, and `message_id` is the reply with the calls.
-    `continues`: the reply that the turn continues. `interprets`: the message is the source of a live translation, and grows by
-    `source` events. The reply is the translation.
+    `follows`: the turn that this turn follows because its calls are settled. Then there is no new message, and `message_id` is
+    the reply with the calls. `continues`: the reply that the turn continues. `interprets`: if present, the message is the
+    source of a live translation, and `source` events extend it.
     """
 
     client_msg_id: str
@@ -188,9 +189,9 @@ class Accepted(Event, frozen=True, kw_only=True, tag="accepted"):
 
 
 class Delta(Event, frozen=True, kw_only=True, tag="delta"):
-    """More text of a turn's reply. `off`: the length of the text before it.
+    """More text of a turn's reply. `off`: the length of the reply before `text`.
 
-    `src_off`: in a live translation, how much of the source had been read when this text ended.
+    `src_off`: in a live translation, how many characters of the source had been read when this text ended.
     """
 
     turn_id: str
@@ -214,7 +215,7 @@ class SourceText(Event, frozen=True, kw_only=True, tag="source"):
 
 
 class Reasoning(Event, frozen=True, kw_only=True, tag="reasoning"):
-    """More of the model's reasoning, which is not part of the reply. `off`: the length of the reasoning before it."""
+    """More of the model's reasoning, which is not part of the reply. `off`: the length of the reasoning before `text`."""
 
     turn_id: str
     seq: int
@@ -225,7 +226,7 @@ class Reasoning(Event, frozen=True, kw_only=True, tag="reasoning"):
 
 
 class ToolCall(Event, frozen=True, kw_only=True, tag="tool_call"):
-    """The model calls a tool. `index`: counts the calls of a reply from 0. `off`: the length of the text before the call.
+    """The model calls a tool. `index`: the call's number in the reply, from 0. `off`: the length of the reply before the call.
 
     `args`: the arguments, a JSON object as text. `args_sha256`: the SHA-256 of `args` in UTF-8. `expires_at`: until when the
     call waits for a client, in Unix milliseconds.
@@ -247,7 +248,7 @@ class ToolCall(Event, frozen=True, kw_only=True, tag="tool_call"):
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """A question of a running call to the user.
+    """A question that a running call asks the user.
 
     `schema`: the JSON Schema of the answer, as text. The answer is a flat object. `sha256`: identifies the question in the
     `tool_decision` that answers it. `expires_at`: Unix milliseconds.
@@ -283,8 +284,8 @@ class Done(Event, frozen=True, kw_only=True, tag="done"):
 
     `text_sha256`: the SHA-256 of the stored reply in UTF-8. `reasoning_chars`: the length of the stored reasoning. `open`: the
     ids of the reply's unsettled calls. `model`: the model that wrote the reply. `requested_model`: the requested model, if a
-    fallback wrote the reply. `follows`: the turn whose calls this turn continues from. `saved`: the end is stored. `removed`:
-    the message and its reply were removed from the history.
+    fallback wrote the reply. `follows`: the turn whose calls this turn follows. `saved`: whether the end is stored. `removed`:
+    whether the message and its reply were removed from the history.
     """
 
     turn_id: str
@@ -316,11 +317,11 @@ class Removed(Event, frozen=True, kw_only=True, tag="removed"):
 
 
 class Status(Event, frozen=True, kw_only=True, tag="status"):
-    """What a turn waits for, to be shown to people. Not journalled.
+    """What a turn is waiting for, to show to the user. Not journalled.
 
-    `queue_position`: in `queued`, the turn's place; 1 starts next. `progress`: in `prefill` and `tool`, a fraction from 0 to 1.
-    `model`: in `fallback`, the model that answers instead of the requested model. `message`: in `tool`, what the call `call_id`
-    reports.
+    `queue_position`: in the state `queued`, the turn's place; 1 starts next. `progress`: in `prefill` and `tool`, a fraction
+    from 0 to 1. `model`: in `fallback`, the model that answers instead of the requested model. `message`: in `tool`, what the
+    call `call_id` reports.
     """
 
     turn_id: str
@@ -345,7 +346,10 @@ class Deleted(Event, frozen=True, kw_only=True, tag="deleted"):
 
 
 class Resumed(Event, frozen=True, kw_only=True, tag="resumed"):
-    """Answers `resume`. The `replayed` missed events follow, then new ones. Not journalled. `live`: the running turn."""
+    """Answers `resume`. The missed events follow, then new ones. Not journalled. `live`: the running turn.
+
+    `replayed`: how many events were missed.
+    """
 
     ref: str | None = None
     epoch: str
@@ -362,7 +366,7 @@ class Gap(Event, frozen=True, kw_only=True, tag="gap"):
 
 
 class ShownCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A reply's tool call, in the history. Fields as in `tool_call` and `tool_state`."""
+    """A reply's tool call, in the history. The fields are those of `tool_call` and `tool_state`."""
 
     call_id: str
     index: int

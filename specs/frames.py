@@ -109,16 +109,17 @@ _REFERENCE_HEAD = """\
 <!-- Generated from the types by `make specs`. -->
 
 This page lists every frame of `midstream.v1`. A frame is one JSON object, sent as text over
-`GET /v1/ws`. [PROTOCOL.md](../PROTOCOL.md) says what the frames mean. `/asyncapi.yaml` has an
-example of each frame, `/schemas/v1.json` the schemas.
+`GET /v1/ws`. [PROTOCOL.md](../PROTOCOL.md) says what the frames mean. A running service
+serves an example of each frame at `/asyncapi.yaml`, and the schemas at `/schemas/v1.json`.
 
 - A *turn* is the work on one reply, from `accepted` to `done`.
 - Events are numbered by `seq` within an `epoch`. The server keeps them for some time in a journal,
   from which `resume` reads. Frames that are *not journalled* are sent only once.
 - A tool call is *settled* once its `state` is final.
 - Offsets and lengths count Unicode code points.
-- A field with a `?` is optional in a client's frame, and may be missing in a server's frame.
-- Any client frame may have a `ref`, which its answer repeats. Any may be answered by `error`.
+- A field with a `?` may be missing.
+- Any client frame may have a `ref`, which the answer repeats. The answer may always be `error`.
+- *Shared* fields are described once, before the frames.
 - An *id* is a string of 1 to 128 characters. A *plain id* has only letters, digits and `._:-`.
 """
 _IDS = {"": "id", "^[A-Za-z0-9._:-]+$": "plain id"}
@@ -193,7 +194,7 @@ class _Page:
     def side(self, heading: str, side: _Side) -> Iterator[str]:
         """Yield the frames of one peer, after their common fields."""
         yield f"## {heading}\n"
-        yield "These fields are shared by several frames. Each frame names those that it has.\n"
+        yield "Fields that several frames share:\n"
         yield from self._list(side.common, {})
         for frame in side.frames:
             yield from self._frame(frame, side)

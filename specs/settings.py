@@ -31,13 +31,12 @@ The file may also have these tables ([example](../deploy/midstream.toml)):
 - `[[mcp_server]]`: [tools](tools.md#mcp-servers)
 - `[filters]` and `[limits]`
 
-The file is read at startup. When it changes, and after SIGHUP, the service rereads only `[limits]`,
-without `key_connections`. After SIGHUP, it also rereads the files that `api_keys`,
+The file is read at startup. When the file changes, and after SIGHUP, the service rereads only
+`[limits]`, except `key_connections`. After SIGHUP, it also rereads the files that `api_keys`,
 `allowed_origins` and `tls_cert` name.
 """
 _LIMITS = """\
-Example: `--limits message_rate=100,key_connections=50`. Limits that you don't name keep their defaults. In the file,
-limits are the table `[limits]`.
+Example: `--limits message_rate=100,key_connections=50`. Limits that you don't name keep their defaults.
 """
 
 

@@ -125,7 +125,7 @@ def word_count(text: str) -> int:
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """A word of a text, with adjoining characters other than white space, and its time."""
+    """A word of a text with the punctuation next to it, and its time."""
 
     off: int
     len: int

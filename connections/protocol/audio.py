@@ -32,7 +32,7 @@ class AudioInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AudioOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """The sound of replies, one channel. `voice`: by default the server's first."""
+    """The sound of replies, one channel. `voice`: by default the server's first voice."""
 
     format: Format = "pcm16"
     rate: Rate = 24_000
@@ -40,12 +40,12 @@ class AudioOutput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnDetection(msgspec.Struct, frozen=True, kw_only=True):
-    """When the user's turn ends. `type`: with `none`, only `audio.commit` ends the turn, and speech interrupts nothing.
+    """How the end of the user's turn is detected.
 
-    `silence_ms`: the silence that ends the turn. `finished_ms`: that silence if the recognizer takes the sentence to be
-    complete. `unfinished_ms`: that silence if the recognizer takes the sentence to be incomplete. `threshold`: the share of
-    sound that must be speech to count as speaking. `interrupt`: the user's words end a running reply once they have lasted
-    `interrupt_ms`. "Stop" ends it at once.
+    `type`: with `none`, only `audio.commit` ends the turn, and speech interrupts nothing. `silence_ms`: the silence that ends
+    the turn. `finished_ms`: the same if the sentence seems complete. `unfinished_ms`: the same if the sentence seems
+    incomplete. `threshold`: the share of sound that must be speech for the user to count as speaking. `interrupt`: whether the
+    user's words end a running reply once they have lasted `interrupt_ms`. The word "Stop" ends the reply at once.
     """
 
     type: Literal["vad", "none"] = "vad"
@@ -58,10 +58,10 @@ class TurnDetection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AudioStart(ClientFrame, frozen=True, kw_only=True, tag="audio.start"):
-    """Makes the server listen in a conversation.
+    """Makes the server listen to the user in a conversation.
 
-    `output`: the sound of replies, one channel. If it is missing, replies are not spoken. `model`: as in `params`. `grace_s`:
-    how long a reply waits for its listener to reconnect.
+    `output`: the sound of replies, one channel. If it is missing, replies are not spoken. `model`: a model's name or alias.
+    `grace_s`: seconds that a reply waits for its listener to reconnect.
     """
 
     conversation_id: Name = DEFAULT_CONVERSATION
@@ -86,7 +86,7 @@ class AudioClear(ClientFrame, frozen=True, kw_only=True, tag="audio.clear"):
 
 
 class AudioStop(ClientFrame, frozen=True, kw_only=True, tag="audio.stop"):
-    """Ends listening. A reply that is being spoken is cut at what was heard."""
+    """Makes the server stop listening. A reply that is being spoken is cut off after the text that was heard."""
 
     conversation_id: Name = DEFAULT_CONVERSATION
 
@@ -100,7 +100,7 @@ class Played(ClientFrame, frozen=True, kw_only=True, tag="played"):
 
 
 class AudioStarted(ServerFrame, frozen=True, kw_only=True, tag="audio.started"):
-    """Answers `audio.start`. `stream`: the number for the client's binary frames. `voice`: the voice of replies."""
+    """Answers `audio.start`. `stream`: the number to use in the client's binary frames."""
 
     conversation_id: str
     stream: int
@@ -115,7 +115,7 @@ class AudioStopped(ServerFrame, frozen=True, kw_only=True, tag="audio.stopped"):
 
 
 class AudioReply(Event, frozen=True, kw_only=True, tag="audio.reply"):
-    """A turn's sound follows in binary frames of `stream`. `from_ms`: where in the reply the first sample belongs."""
+    """A turn's sound follows in binary frames of `stream`. `from_ms`: the first sample's place in the reply's sound."""
 
     turn_id: str
     stream: int
@@ -132,7 +132,7 @@ class Speech(Event, frozen=True, kw_only=True, tag="speech"):
 
 
 class Transcript(Event, frozen=True, kw_only=True, tag="transcript"):
-    """The user's words. Until `final`, each text extends the one before.
+    """The user's words. Until a text is `final`, each text extends the previous one.
 
     `utterance_id`: the same for all texts between two silences.
     """
@@ -143,7 +143,7 @@ class Transcript(Event, frozen=True, kw_only=True, tag="transcript"):
 
 
 class Marks(Event, frozen=True, kw_only=True, tag="marks"):
-    """When words of a reply are heard: their offsets in its text, and milliseconds of its sound."""
+    """When words of a reply are heard: their places in the reply's text, and their times in its sound."""
 
     turn_id: str
     marks: tuple[Mark, ...]

@@ -55,7 +55,7 @@ def common_features(named: Iterable[str]) -> frozenset[str]:
 
 
 class JsonSchemaFormat(msgspec.Struct, frozen=True, kw_only=True, tag="json_schema", tag_field="type"):
-    """The reply is JSON that the schema allows, whatever `strict` says."""
+    """The reply is JSON that matches the schema, even if `strict` is false."""
 
     schema: dict[str, Any]
     strict: bool = True
@@ -72,7 +72,7 @@ class RegexFormat(msgspec.Struct, frozen=True, kw_only=True, tag="regex", tag_fi
 
 
 class GrammarFormat(msgspec.Struct, frozen=True, kw_only=True, tag="grammar", tag_field="type"):
-    """The reply is a sentence of a grammar in Lark's notation."""
+    """The whole reply matches a grammar in Lark's notation."""
 
     lark: Annotated[str, Meta(min_length=1)]
 
@@ -81,7 +81,7 @@ Format = JsonSchemaFormat | JsonObjectFormat | RegexFormat | GrammarFormat
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits for clients; None: no limit. `max_images`: images in one request; 0 if no model takes any."""
+    """The limits for clients; None: no limit. `max_images`: images per request; 0 if no model accepts images."""
 
     max_frame_bytes: int
     max_content_chars: int
@@ -96,11 +96,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A model that requests may name. `context_tokens`: its context window; None until the model is loaded.
+    """A model that requests may name. `context_tokens`: the model's context window; None until the model is loaded.
 
-    `unsupported`: the `params` that it does not support. `fallbacks`: the models that answer if this one can't, in order.
-    `features`: what it supports besides text: `tools`, `reasoning`, `format`, `continue`, `images`. With `translate`, it only
-    translates.
+    `unsupported`: the `params` that the model does not support. `fallbacks`: the models to try, in order, if this one can't
+    answer. `features`: what the model supports besides text: `tools`, `reasoning`, `format`, `continue`, `images`. A model with
+    `translate` only translates.
     """
 
     name: str

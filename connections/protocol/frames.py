@@ -92,12 +92,12 @@ MAX_SEQ = 2**53  # the largest integer that every JSON reader reads exactly
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True):
-    """How to generate the reply. Missing fields have the model's or the server's defaults.
+    """How to generate the reply. Missing fields take the defaults of the model or the server.
 
-    `model`: a model's name or alias, also used for later messages of the conversation. `reasoning`: `auto`, `off`, or an effort
-    that the model's template knows. `chars_per_s`: the highest rate at which text is sent; 0: as fast as generated. `target`:
-    the language to translate the message to, as a code of a translation model. `source`: the language to translate the message
-    from.
+    `model`: a model's name or alias, which later messages of the conversation use, too. `reasoning`: `auto`, `off`, or an
+    effort that the model's template knows. `chars_per_s`: the highest rate at which text is sent; 0: as fast as generated.
+    `target`: the language to translate the message to, by a code that the translation model knows. `source`: the language to
+    translate the message from.
     """
 
     max_new_tokens: int | None = None
@@ -121,7 +121,8 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
 class OfferedTool(msgspec.Struct, frozen=True, kw_only=True):
     """A tool that the model may call. `parameters`: a JSON Schema of an object.
 
-    `where`: `client` tools run in the client. A `server` tool is one of `ready.tools`, whose description and parameters apply.
+    `where`: `client` tools run in the client. A `server` tool is one of `ready.tools`, and has the server's description and
+    parameters.
     """
 
     name: ToolName
@@ -132,7 +133,7 @@ class OfferedTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hello(ClientFrame, frozen=True, kw_only=True, tag="hello"):
-    """The first frame. `client_id`: if it is missing, the server makes one up."""
+    """The first frame. `client_id`: if it is missing, the server assigns one."""
 
     client_id: Name | None = None
     token: Token | None = None
@@ -157,9 +158,10 @@ class TurnFrame(ClientFrame, frozen=True, kw_only=True):
 class Send(TurnFrame, frozen=True, kw_only=True, tag="send"):
     """A user's message. `parent_id`: the message that this one follows; null: none.
 
-    `seen_off`: how many characters of the reply that an `interrupt` ends the user has seen. `seen_turn_id`: the turn of that
-    reply. `tools`: for this turn and the turns that follow its calls. `tool_choice`: `auto`, `none`, `required`, or the name of
-    a tool that must be called. `attachments`: ids of uploaded images, which the model sees before the text.
+    `seen_off`: if an `interrupt` ends a reply, how many characters of that reply the user has seen. `seen_turn_id`: the turn of
+    the interrupted reply. `tools`: for this turn and for the turns that follow its calls. `tool_choice`: `auto`,
+    `none`, `required`, or the name of a tool that must be called. `attachments`: ids of uploaded images, which the model sees
+    before the text.
     """
 
     content: Content
@@ -168,7 +170,7 @@ class Send(TurnFrame, frozen=True, kw_only=True, tag="send"):
 
 
 class Edit(TurnFrame, frozen=True, kw_only=True, tag="edit"):
-    """Another version of a user's message. The old version is kept."""
+    """A new version of a user's message. The old version is kept."""
 
     message_id: Id
     content: Content
@@ -190,8 +192,8 @@ class Continue(TurnFrame, frozen=True, kw_only=True, tag="continue"):
 class InterpretStart(ClientFrame, frozen=True, kw_only=True, tag="interpret.start"):
     """Begins a live translation. The user's message is the source, which `source` frames extend. The reply is its translation.
 
-    `publish_policy`: which words of an unfinished sentence are sent. `agreement`: those that three attempts in a row share.
-    `wait`: as many as the source has so far, less `wait_words`. `segment`: none.
+    `publish_policy`: which words of an unfinished sentence are sent. `agreement`: the words that three attempts in a row share.
+    `wait`: as many words as the source has so far, minus `wait_words`. `segment`: no words.
     """
 
     client_msg_id: Id
@@ -246,9 +248,9 @@ class ToolResult(ClientFrame, frozen=True, kw_only=True, tag="tool_result"):
 
 
 class ToolDecision(ClientFrame, frozen=True, kw_only=True, tag="tool_decision"):
-    """Allows or denies a call. `args_sha256`: the hash of the arguments that the user saw.
+    """Allows or denies a call, or answers its question. `args`: arguments to run the call with instead, or the answer.
 
-    `args`: other arguments to run the call with.
+    `args_sha256`: the hash of the arguments that the user saw, or the question's hash.
     """
 
     call_id: Id
@@ -259,7 +261,7 @@ class ToolDecision(ClientFrame, frozen=True, kw_only=True, tag="tool_decision"):
 
 
 class Resume(ClientFrame, frozen=True, kw_only=True, tag="resume"):
-    """Attaches the connection to a conversation, and asks for all events after `after_seq` of an epoch."""
+    """Attaches the connection to a conversation, and requests all events of an `epoch` after `after_seq`."""
 
     conversation_id: Name
     epoch: Ref
@@ -269,7 +271,7 @@ class Resume(ClientFrame, frozen=True, kw_only=True, tag="resume"):
 class History(ClientFrame, frozen=True, kw_only=True, tag="history"):
     """Attaches the connection to a conversation, and asks for a page of its messages.
 
-    `before`: the oldest message of the previous page. `leaf`: activate the branch through this message.
+    `before`: the oldest message of the previous page. `leaf`: the message whose branch becomes active.
     """
 
     conversation_id: Name = DEFAULT_CONVERSATION
@@ -332,7 +334,7 @@ class Ping(ClientFrame, frozen=True, kw_only=True, tag="ping"):
 
 
 class AuthRefresh(ClientFrame, frozen=True, kw_only=True, tag="auth.refresh"):
-    """Replaces the connection's token by a new one of the same owner."""
+    """Replaces the connection's token with a new one of the same owner."""
 
     token: Token
 
@@ -357,7 +359,7 @@ class Ready(ServerFrame, frozen=True, kw_only=True, tag="ready"):
 
 
 class Cancelled(ServerFrame, frozen=True, kw_only=True, tag="cancelled"):
-    """Answers `cancel`: it is decided where the turn ends. `already`: the turn had ended or been cancelled before."""
+    """Answers `cancel` once the turn's end is decided. `already`: whether the turn had ended or been cancelled before."""
 
     turn_id: str | msgspec.UnsetType | None = msgspec.UNSET
     already: bool | msgspec.UnsetType = msgspec.UNSET
@@ -366,7 +368,7 @@ class Cancelled(ServerFrame, frozen=True, kw_only=True, tag="cancelled"):
 class ToolAck(ServerFrame, frozen=True, kw_only=True, tag="tool_ack"):
     """Answers a `tool_result` or `tool_decision` that took effect.
 
-    `already`: the same result or decision had taken effect before.
+    `already`: whether the same result or decision had taken effect before.
     """
 
     conversation_id: str
@@ -376,7 +378,7 @@ class ToolAck(ServerFrame, frozen=True, kw_only=True, tag="tool_ack"):
 
 
 class SourceAck(ServerFrame, frozen=True, kw_only=True, tag="source_ack"):
-    """Answers `source`. `already`: its text had arrived before. `chars`: the length of the source.
+    """Answers `source`. `already`: whether the text had arrived before. `chars`: the length of the source.
 
     `final`: the source is complete.
     """
@@ -416,7 +418,7 @@ class Pong(ServerFrame, frozen=True, kw_only=True, tag="pong"):
 
 
 class LimitNear(ServerFrame, frozen=True, kw_only=True, tag="limits"):
-    """A limit is nearly reached. `name`: which limit it is. `reset_s`: seconds until more is allowed."""
+    """A limit is nearly reached. `reset_s`: seconds until more is allowed."""
 
     name: str
     remaining: int

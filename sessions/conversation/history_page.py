@@ -80,12 +80,11 @@ _FRAME_BYTES = 2048  # a frame without its messages: ids of at most 128 code poi
 
 
 class ShownMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message of a page. `status`: `complete`, `running`, or the reason why its turn ended.
+    """A message of the page. `status`: `complete`, `running`, or the reason why the message's turn ended.
 
-    `created_at`: Unix milliseconds. `siblings`: the messages with the same parent, including this one, oldest first. Of many,
-    only the nearest are listed. `sibling_count`: how many siblings exist. `sibling_index`: how many siblings are older than
-    this message. `model`: the model that wrote the reply. `interprets`: the message is the source of live translations, which
-    are its replies.
+    `created_at`: Unix milliseconds. `siblings`: the messages with the same parent, including this one, oldest first. If there
+    are many, only the nearest are listed. `sibling_index`: how many siblings are older than this message. `model`: the model
+    that wrote the reply. `interprets`: the message is the source of live translations.
     """
 
     message_id: str
@@ -107,7 +106,7 @@ class ShownMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistoryPage(Event, frozen=True, kw_only=True, tag="history"):
-    """Messages of the active branch, oldest first. Not journalled. Without `ref`, another branch became active.
+    """Messages of the active branch, oldest first. Not journalled. Sent without `ref` if another branch became active.
 
     `seq`: the last event that the messages include.
     """

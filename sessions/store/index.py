@@ -45,9 +45,9 @@ _log = structlog.get_logger("midstream.search")
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A row of the list. `updated_at`: Unix milliseconds.
+    """A conversation of the list. `updated_at`: Unix milliseconds.
 
-    `interprets`: the languages of a live translation, to show instead of the title, which nobody has changed.
+    `interprets`: the languages of a live translation, to show while nobody has changed the title.
     """
 
     conversation_id: str

@@ -6,7 +6,7 @@ export type Request = HelloRequest | SendRequest | EditRequest | RegenerateReque
 /** Any frame of the server's. */
 export type Frame = Ready | Accepted | Delta | Reasoning | ToolCall | ToolState | SourceText | SourceAck | Done | Removed | Cancelled | ToolAck | Resumed | Gap | Snapshot | History | Conversations | Found | Shared | Titled | Deleted | Pong | Status | LimitsLeft | Goaway | ErrorFrame | AudioStarted | AudioStopped | AudioReply | Speech | Transcript | Marks;
 
-/** The first frame. `client_id`: if it is missing, the server makes one up. */
+/** The first frame. `client_id`: if it is missing, the server assigns one. */
 export interface HelloRequest {
   type: "hello";
   ref?: string | null;
@@ -18,9 +18,10 @@ export interface HelloRequest {
 /**
  * A user's message. `parent_id`: the message that this one follows; null: none.
  *
- * `seen_off`: how many characters of the reply that an `interrupt` ends the user has seen. `seen_turn_id`: the turn of that
- * reply. `tools`: for this turn and the turns that follow its calls. `tool_choice`: `auto`, `none`, `required`, or the name of
- * a tool that must be called. `attachments`: ids of uploaded images, which the model sees before the text.
+ * `seen_off`: if an `interrupt` ends a reply, how many characters of that reply the user has seen. `seen_turn_id`: the turn of
+ * the interrupted reply. `tools`: for this turn and for the turns that follow its calls. `tool_choice`: `auto`,
+ * `none`, `required`, or the name of a tool that must be called. `attachments`: ids of uploaded images, which the model sees
+ * before the text.
  */
 export interface SendRequest {
   type: "send";
@@ -41,12 +42,12 @@ export interface SendRequest {
 }
 
 /**
- * How to generate the reply. Missing fields have the model's or the server's defaults.
+ * How to generate the reply. Missing fields take the defaults of the model or the server.
  *
- * `model`: a model's name or alias, also used for later messages of the conversation. `reasoning`: `auto`, `off`, or an effort
- * that the model's template knows. `chars_per_s`: the highest rate at which text is sent; 0: as fast as generated. `target`:
- * the language to translate the message to, as a code of a translation model. `source`: the language to translate the message
- * from.
+ * `model`: a model's name or alias, which later messages of the conversation use, too. `reasoning`: `auto`, `off`, or an
+ * effort that the model's template knows. `chars_per_s`: the highest rate at which text is sent; 0: as fast as generated.
+ * `target`: the language to translate the message to, by a code that the translation model knows. `source`: the language to
+ * translate the message from.
  */
 export interface Params {
   max_new_tokens?: number | null;
@@ -67,7 +68,7 @@ export interface Params {
   source?: string | null;
 }
 
-/** The reply is JSON that the schema allows, whatever `strict` says. */
+/** The reply is JSON that matches the schema, even if `strict` is false. */
 export interface JsonSchemaFormat {
   type: "json_schema";
   schema: Record<string, unknown>;
@@ -85,7 +86,7 @@ export interface RegexFormat {
   pattern: string;
 }
 
-/** The reply is a sentence of a grammar in Lark's notation. */
+/** The whole reply matches a grammar in Lark's notation. */
 export interface GrammarFormat {
   type: "grammar";
   lark: string;
@@ -94,7 +95,8 @@ export interface GrammarFormat {
 /**
  * A tool that the model may call. `parameters`: a JSON Schema of an object.
  *
- * `where`: `client` tools run in the client. A `server` tool is one of `ready.tools`, whose description and parameters apply.
+ * `where`: `client` tools run in the client. A `server` tool is one of `ready.tools`, and has the server's description and
+ * parameters.
  */
 export interface OfferedTool {
   name: string;
@@ -104,7 +106,7 @@ export interface OfferedTool {
   approval?: "always" | "never";
 }
 
-/** Another version of a user's message. The old version is kept. */
+/** A new version of a user's message. The old version is kept. */
 export interface EditRequest {
   type: "edit";
   ref?: string | null;
@@ -160,8 +162,8 @@ export interface ContinueRequest {
 /**
  * Begins a live translation. The user's message is the source, which `source` frames extend. The reply is its translation.
  *
- * `publish_policy`: which words of an unfinished sentence are sent. `agreement`: those that three attempts in a row share.
- * `wait`: as many as the source has so far, less `wait_words`. `segment`: none.
+ * `publish_policy`: which words of an unfinished sentence are sent. `agreement`: the words that three attempts in a row share.
+ * `wait`: as many words as the source has so far, minus `wait_words`. `segment`: no words.
  */
 export interface InterpretStartRequest {
   type: "interpret.start";
@@ -223,9 +225,9 @@ export interface ToolResultRequest {
 }
 
 /**
- * Allows or denies a call. `args_sha256`: the hash of the arguments that the user saw.
+ * Allows or denies a call, or answers its question. `args`: arguments to run the call with instead, or the answer.
  *
- * `args`: other arguments to run the call with.
+ * `args_sha256`: the hash of the arguments that the user saw, or the question's hash.
  */
 export interface ToolDecisionRequest {
   type: "tool_decision";
@@ -237,7 +239,7 @@ export interface ToolDecisionRequest {
   args?: string | null;
 }
 
-/** Attaches the connection to a conversation, and asks for all events after `after_seq` of an epoch. */
+/** Attaches the connection to a conversation, and requests all events of an `epoch` after `after_seq`. */
 export interface ResumeRequest {
   type: "resume";
   ref?: string | null;
@@ -249,7 +251,7 @@ export interface ResumeRequest {
 /**
  * Attaches the connection to a conversation, and asks for a page of its messages.
  *
- * `before`: the oldest message of the previous page. `leaf`: activate the branch through this message.
+ * `before`: the oldest message of the previous page. `leaf`: the message whose branch becomes active.
  */
 export interface HistoryRequest {
   type: "history";
@@ -314,7 +316,7 @@ export interface AckRequest {
   seq: number;
 }
 
-/** Replaces the connection's token by a new one of the same owner. */
+/** Replaces the connection's token with a new one of the same owner. */
 export interface AuthRefreshRequest {
   type: "auth.refresh";
   ref?: string | null;
@@ -329,10 +331,10 @@ export interface PingRequest {
 }
 
 /**
- * Makes the server listen in a conversation.
+ * Makes the server listen to the user in a conversation.
  *
- * `output`: the sound of replies, one channel. If it is missing, replies are not spoken. `model`: as in `params`. `grace_s`:
- * how long a reply waits for its listener to reconnect.
+ * `output`: the sound of replies, one channel. If it is missing, replies are not spoken. `model`: a model's name or alias.
+ * `grace_s`: seconds that a reply waits for its listener to reconnect.
  */
 export interface AudioStartRequest {
   type: "audio.start";
@@ -352,7 +354,7 @@ export interface AudioInput {
   rate?: number;
 }
 
-/** The sound of replies, one channel. `voice`: by default the server's first. */
+/** The sound of replies, one channel. `voice`: by default the server's first voice. */
 export interface AudioOutput {
   format?: "alaw" | "mulaw" | "pcm16";
   rate?: number;
@@ -360,12 +362,12 @@ export interface AudioOutput {
 }
 
 /**
- * When the user's turn ends. `type`: with `none`, only `audio.commit` ends the turn, and speech interrupts nothing.
+ * How the end of the user's turn is detected.
  *
- * `silence_ms`: the silence that ends the turn. `finished_ms`: that silence if the recognizer takes the sentence to be
- * complete. `unfinished_ms`: that silence if the recognizer takes the sentence to be incomplete. `threshold`: the share of
- * sound that must be speech to count as speaking. `interrupt`: the user's words end a running reply once they have lasted
- * `interrupt_ms`. "Stop" ends it at once.
+ * `type`: with `none`, only `audio.commit` ends the turn, and speech interrupts nothing. `silence_ms`: the silence that ends
+ * the turn. `finished_ms`: the same if the sentence seems complete. `unfinished_ms`: the same if the sentence seems
+ * incomplete. `threshold`: the share of sound that must be speech for the user to count as speaking. `interrupt`: whether the
+ * user's words end a running reply once they have lasted `interrupt_ms`. The word "Stop" ends the reply at once.
  */
 export interface TurnDetection {
   type?: "none" | "vad";
@@ -391,7 +393,7 @@ export interface AudioClearRequest {
   conversation_id?: string;
 }
 
-/** Ends listening. A reply that is being spoken is cut at what was heard. */
+/** Makes the server stop listening. A reply that is being spoken is cut off after the text that was heard. */
 export interface AudioStopRequest {
   type: "audio.stop";
   ref?: string | null;
@@ -429,11 +431,11 @@ export interface Ready {
 }
 
 /**
- * A model that requests may name. `context_tokens`: its context window; null until the model is loaded.
+ * A model that requests may name. `context_tokens`: the model's context window; null until the model is loaded.
  *
- * `unsupported`: the `params` that it does not support. `fallbacks`: the models that answer if this one can't, in order.
- * `features`: what it supports besides text: `tools`, `reasoning`, `format`, `continue`, `images`. With `translate`, it only
- * translates.
+ * `unsupported`: the `params` that the model does not support. `fallbacks`: the models to try, in order, if this one can't
+ * answer. `features`: what the model supports besides text: `tools`, `reasoning`, `format`, `continue`, `images`. A model with
+ * `translate` only translates.
  */
 export interface Model {
   name: string;
@@ -444,7 +446,7 @@ export interface Model {
   features?: string[];
 }
 
-/** The limits for clients; null: no limit. `max_images`: images in one request; 0 if no model takes any. */
+/** The limits for clients; null: no limit. `max_images`: images per request; 0 if no model accepts images. */
 export interface Limits {
   max_frame_bytes: number;
   max_content_chars: number;
@@ -475,9 +477,9 @@ export interface ServerTool {
  * A turn begins: the user's message is in the history. `queue_position`: the turn's place in the queue; 1 is next.
  *
  * `parent_id`: the message before the user's message; null: there is none. `model`: the model that will write the reply.
- * `follows`: the turn whose calls are settled now. Then there is no new message, and `message_id` is the reply with the calls.
- * `continues`: the reply that the turn continues. `interprets`: the message is the source of a live translation, and grows by
- * `source` events. The reply is the translation.
+ * `follows`: the turn that this turn follows because its calls are settled. Then there is no new message, and `message_id` is
+ * the reply with the calls. `continues`: the reply that the turn continues. `interprets`: if present, the message is the
+ * source of a live translation, and `source` events extend it.
  */
 export interface Accepted {
   type: "accepted";
@@ -506,7 +508,7 @@ export interface Languages {
   target: string;
 }
 
-/** An image that a message shows, by its id. Width and height are in pixels. */
+/** An image in a message. Width and height are in pixels. */
 export interface Attachment {
   id: string;
   media_type: string;
@@ -515,9 +517,9 @@ export interface Attachment {
 }
 
 /**
- * More text of a turn's reply. `off`: the length of the text before it.
+ * More text of a turn's reply. `off`: the length of the reply before `text`.
  *
- * `src_off`: in a live translation, how much of the source had been read when this text ended.
+ * `src_off`: in a live translation, how many characters of the source had been read when this text ended.
  */
 export interface Delta {
   type: "delta";
@@ -531,7 +533,7 @@ export interface Delta {
   src_off?: number;
 }
 
-/** More of the model's reasoning, which is not part of the reply. `off`: the length of the reasoning before it. */
+/** More of the model's reasoning, which is not part of the reply. `off`: the length of the reasoning before `text`. */
 export interface Reasoning {
   type: "reasoning";
   conversation_id: string;
@@ -544,7 +546,7 @@ export interface Reasoning {
 }
 
 /**
- * The model calls a tool. `index`: counts the calls of a reply from 0. `off`: the length of the text before the call.
+ * The model calls a tool. `index`: the call's number in the reply, from 0. `off`: the length of the reply before the call.
  *
  * `args`: the arguments, a JSON object as text. `args_sha256`: the SHA-256 of `args` in UTF-8. `expires_at`: until when the
  * call waits for a client, in Unix milliseconds.
@@ -592,7 +594,7 @@ export interface ToolState {
 export type CallState = "cancelled" | "denied" | "done" | "expired" | "lost" | "running" | "waiting";
 
 /**
- * A question of a running call to the user.
+ * A question that a running call asks the user.
  *
  * `schema`: the JSON Schema of the answer, as text. The answer is a flat object. `sha256`: identifies the question in the
  * `tool_decision` that answers it. `expires_at`: Unix milliseconds.
@@ -617,7 +619,7 @@ export interface SourceText {
 }
 
 /**
- * Answers `source`. `already`: its text had arrived before. `chars`: the length of the source.
+ * Answers `source`. `already`: whether the text had arrived before. `chars`: the length of the source.
  *
  * `final`: the source is complete.
  */
@@ -636,8 +638,8 @@ export interface SourceAck {
  *
  * `text_sha256`: the SHA-256 of the stored reply in UTF-8. `reasoning_chars`: the length of the stored reasoning. `open`: the
  * ids of the reply's unsettled calls. `model`: the model that wrote the reply. `requested_model`: the requested model, if a
- * fallback wrote the reply. `follows`: the turn whose calls this turn continues from. `saved`: the end is stored. `removed`:
- * the message and its reply were removed from the history.
+ * fallback wrote the reply. `follows`: the turn whose calls this turn follows. `saved`: whether the end is stored. `removed`:
+ * whether the message and its reply were removed from the history.
  */
 export interface Done {
   type: "done";
@@ -670,9 +672,10 @@ export interface Done {
 export type Reason = "cancelled" | "error" | "filtered" | "interrupted" | "length" | "stop" | "timeout" | "tools";
 
 /**
- * Tokens of a turn. `wasted_tokens`: generated, but not in the stored reply.
+ * Tokens of a turn. `wasted_tokens`: generated tokens that are not in the stored reply.
  *
- * `acked_tokens`: those whose events the client confirmed with `ack`. `reasoning_ms`: the duration of the reasoning, if known.
+ * `acked_tokens`: tokens whose events the client confirmed with `ack`. `reasoning_ms`: the duration of the reasoning, if
+ * known.
  */
 export interface Usage {
   prompt_tokens: number;
@@ -685,7 +688,7 @@ export interface Usage {
   reasoning_ms?: number;
 }
 
-/** Milliseconds since the turn was accepted; null for a stage that it did not reach. */
+/** Milliseconds since the turn was accepted; null for a stage that the turn did not reach. */
 export interface Timing {
   queued_ms: number | null;
   first_token_ms: number | null;
@@ -695,7 +698,7 @@ export interface Timing {
 /**
  * The outcome of a cancel. `steps_after`: engine steps after the cancel; null if the engine did not confirm in time.
  *
- * `precision`: for a spoken reply, whether its end is exact to a word, or to a chunk of several words.
+ * `precision`: for a spoken reply, whether the end is exact to the word, or only to a chunk of several words.
  */
 export interface CancelFacts {
   cause: Cause;
@@ -723,7 +726,7 @@ export interface Removed {
   first_seq?: number;
 }
 
-/** Answers `cancel`: it is decided where the turn ends. `already`: the turn had ended or been cancelled before. */
+/** Answers `cancel` once the turn's end is decided. `already`: whether the turn had ended or been cancelled before. */
 export interface Cancelled {
   type: "cancelled";
   ref?: string;
@@ -734,7 +737,7 @@ export interface Cancelled {
 /**
  * Answers a `tool_result` or `tool_decision` that took effect.
  *
- * `already`: the same result or decision had taken effect before.
+ * `already`: whether the same result or decision had taken effect before.
  */
 export interface ToolAck {
   type: "tool_ack";
@@ -745,7 +748,11 @@ export interface ToolAck {
   already: boolean;
 }
 
-/** Answers `resume`. The `replayed` missed events follow, then new ones. Not journalled. `live`: the running turn. */
+/**
+ * Answers `resume`. The missed events follow, then new ones. Not journalled. `live`: the running turn.
+ *
+ * `replayed`: how many events were missed.
+ */
 export interface Resumed {
   type: "resumed";
   conversation_id: string;
@@ -781,7 +788,7 @@ export interface Snapshot {
   calls?: ShownCall[];
 }
 
-/** A reply's tool call, in the history. Fields as in `tool_call` and `tool_state`. */
+/** A reply's tool call, in the history. The fields are those of `tool_call` and `tool_state`. */
 export interface ShownCall {
   call_id: string;
   index: number;
@@ -799,7 +806,7 @@ export interface ShownCall {
 }
 
 /**
- * Messages of the active branch, oldest first. Not journalled. Without `ref`, another branch became active.
+ * Messages of the active branch, oldest first. Not journalled. Sent without `ref` if another branch became active.
  *
  * `seq`: the last event that the messages include.
  */
@@ -814,12 +821,11 @@ export interface History {
 }
 
 /**
- * A message of a page. `status`: `complete`, `running`, or the reason why its turn ended.
+ * A message of the page. `status`: `complete`, `running`, or the reason why the message's turn ended.
  *
- * `created_at`: Unix milliseconds. `siblings`: the messages with the same parent, including this one, oldest first. Of many,
- * only the nearest are listed. `sibling_count`: how many siblings exist. `sibling_index`: how many siblings are older than
- * this message. `model`: the model that wrote the reply. `interprets`: the message is the source of live translations, which
- * are its replies.
+ * `created_at`: Unix milliseconds. `siblings`: the messages with the same parent, including this one, oldest first. If there
+ * are many, only the nearest are listed. `sibling_index`: how many siblings are older than this message. `model`: the model
+ * that wrote the reply. `interprets`: the message is the source of live translations.
  */
 export interface Message {
   message_id: string;
@@ -849,9 +855,9 @@ export interface Conversations {
 }
 
 /**
- * A row of the list. `updated_at`: Unix milliseconds.
+ * A conversation of the list. `updated_at`: Unix milliseconds.
  *
- * `interprets`: the languages of a live translation, to show instead of the title, which nobody has changed.
+ * `interprets`: the languages of a live translation, to show while nobody has changed the title.
  */
 export interface ConversationSummary {
   conversation_id: string;
@@ -918,11 +924,11 @@ export interface Pong {
 }
 
 /**
- * What a turn waits for, to be shown to people. Not journalled.
+ * What a turn is waiting for, to show to the user. Not journalled.
  *
- * `queue_position`: in `queued`, the turn's place; 1 starts next. `progress`: in `prefill` and `tool`, a fraction from 0 to 1.
- * `model`: in `fallback`, the model that answers instead of the requested model. `message`: in `tool`, what the call `call_id`
- * reports.
+ * `queue_position`: in the state `queued`, the turn's place; 1 starts next. `progress`: in `prefill` and `tool`, a fraction
+ * from 0 to 1. `model`: in `fallback`, the model that answers instead of the requested model. `message`: in `tool`, what the
+ * call `call_id` reports.
  */
 export interface Status {
   type: "status";
@@ -936,7 +942,7 @@ export interface Status {
   message?: string;
 }
 
-/** A limit is nearly reached. `name`: which limit it is. `reset_s`: seconds until more is allowed. */
+/** A limit is nearly reached. `reset_s`: seconds until more is allowed. */
 export interface LimitsLeft {
   type: "limits";
   ref?: string;
@@ -963,7 +969,7 @@ export interface ErrorFrame {
   retry_after_ms?: number;
 }
 
-/** Answers `audio.start`. `stream`: the number for the client's binary frames. `voice`: the voice of replies. */
+/** Answers `audio.start`. `stream`: the number to use in the client's binary frames. */
 export interface AudioStarted {
   type: "audio.started";
   ref?: string;
@@ -980,7 +986,7 @@ export interface AudioStopped {
   reason: "elsewhere" | "stop";
 }
 
-/** A turn's sound follows in binary frames of `stream`. `from_ms`: where in the reply the first sample belongs. */
+/** A turn's sound follows in binary frames of `stream`. `from_ms`: the first sample's place in the reply's sound. */
 export interface AudioReply {
   type: "audio.reply";
   conversation_id: string;
@@ -1000,7 +1006,7 @@ export interface Speech {
 }
 
 /**
- * The user's words. Until `final`, each text extends the one before.
+ * The user's words. Until a text is `final`, each text extends the previous one.
  *
  * `utterance_id`: the same for all texts between two silences.
  */
@@ -1012,7 +1018,7 @@ export interface Transcript {
   utterance_id: string;
 }
 
-/** When words of a reply are heard: their offsets in its text, and milliseconds of its sound. */
+/** When words of a reply are heard: their places in the reply's text, and their times in its sound. */
 export interface Marks {
   type: "marks";
   conversation_id: string;
@@ -1020,7 +1026,7 @@ export interface Marks {
   marks: Mark[];
 }
 
-/** A word of a text, with adjoining characters other than white space, and its time. */
+/** A word of a text with the punctuation next to it, and its time. */
 export interface Mark {
   off: number;
   len: number;
