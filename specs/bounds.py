@@ -48,7 +48,7 @@ def rate(given: Rate, *, in_bytes: bool = False) -> str:
 
 
 _SLOWER, _OVERLOADED, _INVALID, _SHARED = (
-    "the server reads more slowly",
+    "slower reading",
     "503 `overloaded`",
     "400 `invalid_value`",
     "in shares⁴",
@@ -71,7 +71,7 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
         "1008",
         Bound.REQUEST_TIME,
     ),
-    ("fragments of a message, including empty fragments", f"{MAX_FRAGMENTS}", "1008", Bound.FRAGMENTS),
+    ("fragments of a message, even empty ones", f"{MAX_FRAGMENTS}", "1008", Bound.FRAGMENTS),
     ("frames before the first message is complete", f"{MAX_HELLO_FRAMES}", "1008", Bound.HELLO_FRAMES),
     ("time for `hello`", f"{HELLO_S:g} s", "4408", Bound.HELLO_TIME),
     (
@@ -85,13 +85,13 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
     (
         "time to answer a ping of the server",
         f"{HEARTBEAT_S:g} s",
-        "1011 or a reset (1008 after a pause¹)",
+        "1011, a reset, or 1008¹",
         Bound.HEARTBEAT,
     ),
     (
-        "sent bytes that the peer has not read yet",
+        "sent bytes that the peer has not read",
         size(WRITE_BUFFER_BYTES),
-        "the server stops reading until the peer reads",
+        "no reading until the peer reads",
         Bound.UNREAD,
     ),
     ("frames that wait to be sent", size(OUTBOX_BYTES), "1013", Bound.OUTBOX),
@@ -100,7 +100,7 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
     (
         *(
             "chunk headers and trailers of a body",
-            f"{size(MAX_FRAMING_BYTES)} plus {FRAMED - 1} times the size of the body",
+            f"{size(MAX_FRAMING_BYTES)} + {FRAMED - 1} × the body's size",
         ),
         *("431", Bound.REQUEST_HEAD),
     ),
