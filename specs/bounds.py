@@ -100,7 +100,7 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
     (
         *(
             "chunk headers and trailers of a body",
-            f"{size(MAX_FRAMING_BYTES)} + {FRAMED - 1} × the body's size",
+            f"{size(MAX_FRAMING_BYTES)} plus {FRAMED - 1} times the body's size",
         ),
         *("431", Bound.REQUEST_HEAD),
     ),
