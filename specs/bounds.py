@@ -48,7 +48,7 @@ def rate(given: Rate, *, in_bytes: bool = False) -> str:
 
 
 _SLOWER, _OVERLOADED, _INVALID, _SHARED = (
-    "read more slowly",
+    "slower reading",
     "503 `overloaded`",
     "400 `invalid_value`",
     "in shares⁴",
@@ -64,14 +64,14 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
         Bound.BINARY_BYTES,
     ),
     ("pings and pongs", rate(RATES[Bound.CONTROL_FRAMES]), f"{_SLOWER}¹", Bound.CONTROL_FRAMES),
-    ("the size of a message", f"{size(MAX_FRAME_BYTES)}⁶", "1009", None),
+    ("size of a message", f"{size(MAX_FRAME_BYTES)}⁶", "1009", None),
     (
         f"time for a message above {size(MAX_FRAME_BYTES)}",
         f"{LARGE_MESSAGE_S:g} s",
         "1008",
         Bound.REQUEST_TIME,
     ),
-    ("fragments of a message, empty ones too", f"{MAX_FRAGMENTS}", "1008", Bound.FRAGMENTS),
+    ("fragments of a message, even empty ones", f"{MAX_FRAGMENTS}", "1008", Bound.FRAGMENTS),
     ("frames before the first message is complete", f"{MAX_HELLO_FRAMES}", "1008", Bound.HELLO_FRAMES),
     ("time for `hello`", f"{HELLO_S:g} s", "4408", Bound.HELLO_TIME),
     (
@@ -85,27 +85,27 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
     (
         "time to answer a ping of the server",
         f"{HEARTBEAT_S:g} s",
-        "1011 or a reset; 1008¹",
+        "1011, a reset, or 1008¹",
         Bound.HEARTBEAT,
     ),
     (
         "sent bytes that the peer has not read",
         size(WRITE_BUFFER_BYTES),
-        "stops reading until the peer reads",
+        "no reading until the peer reads",
         Bound.UNREAD,
     ),
     ("frames that wait to be sent", size(OUTBOX_BYTES), "1013", Bound.OUTBOX),
-    ("sockets of one address without a `hello`", "a share²", "503", Bound.ADDRESS_SHARE),
+    ("sockets of one address that have not sent `hello`", "a share²", "503", Bound.ADDRESS_SHARE),
     ("an HTTP request's head", f"{size(MAX_HEAD_BYTES)}, {MAX_HEADERS} headers³", "431", Bound.REQUEST_HEAD),
     (
         *(
             "chunk headers and trailers of a body",
-            f"{size(MAX_FRAMING_BYTES)} plus {FRAMED - 1} times the body",
+            f"{size(MAX_FRAMING_BYTES)} plus {FRAMED - 1} times the body's size",
         ),
         *("431", Bound.REQUEST_HEAD),
     ),
     ("an HTTP body", size(MAX_BODY_BYTES), "413 `request_too_large`", None),
-    ("images that running turns hold", f"{size(IMAGE_BYTES)}, in shares", _OVERLOADED, None),
+    ("images held by running turns", f"{size(IMAGE_BYTES)}, in shares", _OVERLOADED, None),
     (
         *(
             f"bodies above {size(LARGE_BODY_BYTES)} in progress",
@@ -115,7 +115,7 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
     ),
     (
         f"messages above {size(MAX_FRAME_BYTES)} that are being read",
-        f"the same {LARGE_BODIES} at once",
+        f"{LARGE_BODIES} at once, together with those bodies",
         "1013",
         None,
     ),

@@ -13,10 +13,7 @@ from tests.docs.documents import PROTOCOL
 def test_the_protocol_shows_the_bounds_of_the_code() -> None:
     text = PROTOCOL.read_text()
     assert protocol(text) == text
-    assert (
-        protocol(text.replace("| the size of a message | 64 KiB⁶ |", "| the size of a message | 1 KiB |"))
-        == text
-    )
+    assert protocol(text.replace("| size of a message | 64 KiB⁶ |", "| size of a message | 1 KiB |")) == text
 
 
 def test_a_protocol_without_a_table_is_refused() -> None:
@@ -30,11 +27,12 @@ def test_every_bound_that_is_counted_is_shown() -> None:
 
 def test_the_rates_are_those_of_the_code() -> None:
     text = " ".join(PROTOCOL.read_text().split())
-    rates = (
-        f"{bounds.MESSAGES_PER_S:g} messages and {bounds.READS_PER_S:g} reads a second, five seconds' worth"
-    )
+    rates = f"{bounds.MESSAGES_PER_S:g} messages and {bounds.READS_PER_S:g} reads a second, and up to five seconds' worth"
     assert f"An owner may send {rates} at once" in text
-    assert f"of a key or address may send {bounds.GROUPS_TIMES} times as much" in text
-    assert f"and {bounds.MAX_ACCEPTING} messages may be on their way in" in text
-    assert f"connections ({bounds.MAX_CLIENT_CONNECTIONS} of a client; more close with 4429)" in text
+    assert f"of a key or address together may send {bounds.GROUPS_TIMES} times as much" in text
+    assert f"and {bounds.MAX_ACCEPTING} messages may be waiting for `accepted`" in text
+    assert (
+        f"connections (default: {bounds.MAX_CLIENT_CONNECTIONS} for each client; further connections close with 4429)"
+        in text
+    )
     assert bounds.BURST_S == 5
