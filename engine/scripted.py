@@ -218,6 +218,11 @@ class ScriptedEngine(SingleEngine):
         self._counts: Counter[str] = Counter()
         self._life.loaded(self._facts)
 
+    @property
+    def facts(self) -> ModelFacts | None:
+        """Facts about the scripted model."""
+        return self._facts
+
     async def count_tokens(
         self,
         messages: Sequence[Message],

@@ -287,7 +287,6 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
                 "engine.upstream.engine",
                 "engine.upstream.http_client",
                 "engine.upstream.monitor",
-                "app.doctor",
                 "app.administration",
             },
         ),

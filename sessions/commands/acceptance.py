@@ -160,8 +160,10 @@ class MessageAcceptor:
             try:
                 return await self._begin(conversation, live, generation)
             except StaleFacts:
+                conversation.note_change()
                 await self._forwarder.runner_of(conversation)
             except RunsElsewhere as elsewhere:
+                conversation.note_change()
                 if live.player is not None:
                     raise Busy("Another reply of this conversation is written by another server.") from None
                 answer = await self._forwarder.send(conversation, live, generation, runner=elsewhere.runner)
@@ -333,7 +335,8 @@ class MessageAcceptor:
         known, meta = await self._history.look(conversation.keys, live.send.client_msg_id)
         if known is not None:
             raise Duplicate(known)
-        meta = meta or Meta.new()
+        if meta is None:
+            meta = conversation.known.beginning = conversation.known.beginning or Meta.new()
         conversation.known.seq = meta.seq
         if (meta.running or meta.queue) and meta.runner not in (None, self._replica):
             raise RunsElsewhere(meta.runner or "")

@@ -35,7 +35,7 @@ from sessions.events import (
     ToolState,
     attachments_of,
 )
-from sessions.records import MessageRecord, Owner, TurnRecord
+from sessions.records import MessageRecord, Meta, Owner, TurnRecord
 from sessions.store.codec import Keys
 from sessions.store.ownership import RunningTurn
 from sessions.turn.message_request import MessageRequest
@@ -51,10 +51,12 @@ _log = structlog.get_logger("midstream.sessions")
 class StoredState:
     """The store's state, as far as known here. `version`: the number of noted changes; `seq`: the last assigned one.
 
-    `newest_reply`: the reply of the turn accepted last; the next queued message follows it.
+    `newest_reply`: the reply of the turn accepted last; the next queued message follows it. `beginning`: the facts that the
+    conversation begins with once a message is written; until a change, the same for each message that is refused.
     """
 
     def __init__(self) -> None:
+        self.beginning: Meta | None = None
         self.seq = 0
         self.version = 0
         self.newest_reply = ""
@@ -221,6 +223,7 @@ class Conversation:
 
     def note_change(self) -> None:
         """Note a change in the store: what is being read of it is read again."""
+        self.known.beginning = None
         self.known.version += 1
 
     def next_seq(self) -> int:
