@@ -539,7 +539,12 @@ class Items:
         The outcome of a call follows the calls of its reply, a call follows its reply's items, others follow all.
         """
         if item.role == "tool":
-            place = self._range_of_outcome(item.call_id)[1]
+            first, last = self._range_of_outcome(
+                item.call_id
+            )  # between those that wait, others' messages may stand
+            place = first + sum(
+                one.state is ItemState.STORED and one.role == "tool" for one in self._items[first:last]
+            )
         elif item.is_call and (mine := self.of_turn(item.turn_id)):
             place = self._items.index(mine[-1]) + 1
         else:
