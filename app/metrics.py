@@ -278,7 +278,7 @@ def _of_sessions(sent: SessionStatistics) -> Iterable[Metric]:
 
 
 def _of_refusals(refusals: RefusalCounters) -> Iterable[Metric]:
-    reasons = "Requests, connections and messages turned away."
+    reasons = "Refused requests, connections and messages."
     yield _counters("refusals", reasons, refusals.statistics().items(), label="reason")
     errors = CounterMetricFamily(
         "midstream_errors", "Errors sent to clients, by API and code.", labels=["api", "code"]

@@ -199,7 +199,7 @@ async def test_what_another_device_began_is_listed_once_the_page_is_looked_at_an
 async def test_a_dead_connection_is_noticed_when_somebody_looks_at_the_page(
     chat: ChatPage, peer: FakeServer, complaints: Complaints
 ) -> None:
-    """Long before the next heartbeat: nobody is told "Connected" who is not."""
+    """Long before the next heartbeat: no client shows "Connected" that is not."""
     complaints.expected = ["WebSocket connection to"]
     await chat.page.clock.install()
     await visit(chat, peer, heartbeat_ms=A_LONG_BEAT)

@@ -219,7 +219,7 @@ export class MidstreamChatTransport {
     const stop = () => {
       const { reply, over, streamedChars } = stream;
       stream.close(); // first: that a message is taken back is no error
-      // If the server refuses a stop, the reply goes on and is in the history; nothing waits for the answer.
+      // If the server refuses a stop, the reply continues and is in the history; nothing waits for the answer.
       if (reply !== null && !over) client.stop(reply, { seenOff: streamedChars }).catch(() => undefined);
     };
     client.addEventListener("reply", onReply);

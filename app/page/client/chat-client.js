@@ -529,7 +529,7 @@ export class ChatClient extends EventTarget {
 
   /**
    * Asks about a conversation, and again when the server says so, until the connection is lost. If many clients of one key
-   * come back together, some are told to wait.
+   * come back together, some are asked to wait.
    * @param {{type: string, conversation_id: string} & Record<string, unknown>} frame
    * @returns {Promise<any>}
    */
@@ -541,7 +541,7 @@ export class ChatClient extends EventTarget {
       } catch (error) {
         const waitMs = waitOf(error);
         if (waitMs === null) throw error;
-        // Clients were all told the same time, so each adds a random wait.
+        // All clients were sent the same time, so each adds a random wait.
         await new Promise((resolve) => setTimeout(resolve, waitMs * (1 + Math.random() / 2)));
         if (this.#attempts.get(frame.conversation_id) !== attempt) {
           throw new ChatError(ChatError.DISCONNECTED, "Another connection asks now.", { retryable: true });
@@ -551,7 +551,7 @@ export class ChatClient extends EventTarget {
   }
 
   /**
-   * Takes the reply that runs or has open calls, as far as the history has it. Messages may wait behind it.
+   * Takes the reply that runs or has open calls, as far as the history has it. Messages may wait after it.
    * @param {import("./frames.js").History} page
    */
   #catchUp({ conversation_id: conversationId, messages }) {

@@ -136,7 +136,7 @@ export class Outgoing {
   }
 
   /**
-   * Sends a stop. Raises ChatError: if the server refuses, the reply goes on.
+   * Sends a stop. Raises ChatError: if the server refuses, the reply continues.
    * @param {{reply: Reply, frame: Frame}} stop
    */
   async #sendStop(stop) {

@@ -19,7 +19,7 @@ const KEPT = 4;
 
 /**
  * Announces replies. Screen readers are told how one ended, what it says, and which calls ask for permission: once, not word by
- * word; a live translation is told by its sentences, in its language. If a reply ends while the page is hidden, its title gets a mark, and a
+ * word; a live translation is announced sentence by sentence, in its language. If a reply ends while the page is hidden, its title gets a mark, and a
  * notification is shown if these are on.
  */
 export class ReplyAlerts {
@@ -27,7 +27,7 @@ export class ReplyAlerts {
   /** @type {WeakMap<Reply, number>} Code points of live translations that were announced, or were there before. */ #announcedChars = new WeakMap();
   /** @type {WeakSet<Reply>} Live translations whose end was announced. */ #ended = new WeakSet();
   #resting = false;
-  /** @type {WeakSet<Reply | Call>} The calls that asked, and the replies that ended. */ #told = new WeakSet();
+  /** @type {WeakSet<Reply | Call>} The calls that asked, and the replies that ended. */ #announced = new WeakSet();
   #parts;
 
   /**
@@ -118,10 +118,10 @@ export class ReplyAlerts {
     void notifications.notify({ title: t("Reply finished"), body, tag: conversationId, address });
   }
 
-  /** Whether it was not told before. @param {Reply | Call} subject */
+  /** Whether it was not announced before. @param {Reply | Call} subject */
   #isNew(subject) {
-    if (this.#told.has(subject)) return false;
-    this.#told.add(subject);
+    if (this.#announced.has(subject)) return false;
+    this.#announced.add(subject);
     return true;
   }
 }

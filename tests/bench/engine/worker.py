@@ -87,7 +87,7 @@ class WorkerPool:
         )  # fmt: skip
 
     def _ask(self, worker: Worker, measure: str, limit_s: float, **sizes: object) -> Any:
-        """Return a process's answer. One that fails, or sends none in time, is started anew when it is needed."""
+        """Return a process's answer. One that fails, or sends none in time, is restarted when it is needed."""
         if worker not in self._running:
             # Compute threads wait as the contender's authors intend.
             is_ours = worker.contender is Name.OURS
