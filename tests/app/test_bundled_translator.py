@@ -66,7 +66,12 @@ async def service(
             ServedModel(name=TRANSLATOR_NAME, engine=engine),
         ]
     )
-    async with serving(tmp_path_factory.mktemp("data"), models, read_rate=10_000.0) as running:  # type: ignore[arg-type]
+    folder = tmp_path_factory.mktemp("data")
+    limits = {
+        "read_rate": 10_000.0,
+        "store_durability": "memory",
+    }  # hundreds of writes: not a test of the disk
+    async with serving(folder, models, **limits) as running:  # type: ignore[arg-type]
         yield running
 
 
