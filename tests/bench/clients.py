@@ -1,4 +1,4 @@
-"""Clients of the measured servers: a WebSocket of wire protocol v1, OpenAI's Realtime, and streams over HTTP.
+"""Clients of the measured servers: a WebSocket of wire protocol v1, and chat completions over HTTP.
 
 Each asks for one reply at a time and has the parts that the measurements need, and nothing that costs time. Event streams follow
 the WHATWG HTML standard's section on server-sent events.
@@ -40,14 +40,6 @@ class ServerApi(StrEnum):
     """OpenAI's chat completions, streamed, as transformers serves them."""
     CHAT = "chat"
     """OpenAI's chat completions, streamed, with OpenAI's own fields alone."""
-    REALTIME = "realtime"
-    """OpenAI's Realtime protocol, its text part. One reply a connection."""
-    RESPONSES = "responses"
-    """The Responses API, streamed over HTTP; nothing is stored."""
-    MESSAGES = "messages"
-    """Anthropic's Messages, streamed."""
-    AI_SDK = "ai_sdk"
-    """The AI SDK's UI message stream over HTTP. Each prompt is a chat of its own, which is kept."""
 
 
 class Kind(Enum):
@@ -79,32 +71,12 @@ class ServerClient(Protocol):
         """Leave."""
 
 
-class _SocketClient:
-    """A client over a WebSocket. Compression is off: it would be measured too."""
+class WebSocketClient:
+    """A connection that said hello. Use `open`. Replies are greedy. Compression is off: it would be measured too."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
-
-    async def close(self) -> None:
-        """Leave."""
-        await self._socket.close()
-
-    async def _put(self, **frame: object) -> None:
-        await self._socket.send(msgspec.json.encode(frame), text=True)
-
-    async def _event(self, *wanted: str) -> Event:
-        while True:
-            event = _decode(await self._socket.recv())
-            if event["type"] == "error":
-                raise ServerMisbehaved(str(event))
-            if event["type"] in wanted:
-                return event
-
-
-class WebSocketClient(_SocketClient):
-    """A connection that said hello. Use `open`. Replies are greedy."""
-
-    _conversation = ""
+        self._conversation = ""
 
     @classmethod
     async def open(cls, url: str) -> Self:
@@ -135,36 +107,20 @@ class WebSocketClient(_SocketClient):
         """Send `cancel`."""
         await self._put(type="cancel", conversation_id=self._conversation)
 
+    async def close(self) -> None:
+        """Leave."""
+        await self._socket.close()
 
-class RealtimeClient(_SocketClient):
-    """A connection after `session.created`. It asks once: a second prompt would follow in the same conversation."""
+    async def _put(self, **frame: object) -> None:
+        await self._socket.send(msgspec.json.encode(frame), text=True)
 
-    @classmethod
-    async def open(cls, url: str, *, model: str) -> Self:
-        """Connect to a server by its http address."""
-        address = f"{url.replace('http', 'ws', 1)}/v1/realtime?model={model}"
-        key = {"Authorization": f"Bearer bench-{uuid.uuid4().hex}"}
-        peer = cls(await connect(address, compression=None, additional_headers=key))
-        await peer._event("session.created")
-        await peer._put(type="session.update", session={"type": "realtime", "temperature": 0})
-        await peer._event("session.updated")
-        return peer
-
-    async def ask(self, content: str, max_new_tokens: int) -> None:
-        """Send a prompt, and ask for its reply."""
-        item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": content}]}
-        await self._put(type="conversation.item.create", item=item)
-        await self._put(type="response.create", response={"max_output_tokens": max_new_tokens})
-
-    async def receive(self) -> ClientEvent:
-        """Wait for the next news. Raises ServerMisbehaved."""
-        event = await self._event("response.output_text.delta", "response.done")
-        if event["type"] != "response.done":
-            return ClientEvent(Kind.TEXT)
-        response = event["response"]
-        if response["status"] == "failed":
-            raise ServerMisbehaved(f"a reply failed: {response}")
-        return ClientEvent(Kind.END, response["usage"]["output_tokens"])
+    async def _event(self, *wanted: str) -> Event:
+        while True:
+            event = _decode(await self._socket.recv())
+            if event["type"] == "error":
+                raise ServerMisbehaved(str(event))
+            if event["type"] in wanted:
+                return event
 
 
 def request_body(api: ServerApi, model: str, more: Mapping[str, object], content: str, tokens: int) -> Fields:
@@ -178,14 +134,6 @@ def request_body(api: ServerApi, model: str, more: Mapping[str, object], content
         case ServerApi.SSE:
             config = msgspec.json.encode(greedy_config(Path(model)) | {"max_new_tokens": tokens}).decode()
             return {"model": model, "messages": messages, "stream": True, "generation_config": config}
-        case ServerApi.RESPONSES:
-            return greedy | {"input": content, "max_output_tokens": tokens, "store": False}
-        case ServerApi.MESSAGES:
-            return greedy | {"messages": messages, "max_tokens": tokens}
-        case ServerApi.AI_SDK:
-            said = [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": content}]}]
-            params = {"max_new_tokens": tokens, "temperature": 0}
-            return {"id": uuid.uuid4().hex, "messages": said, "params": params}
     raise ValueError(f"{api} is not spoken over HTTP")
 
 
@@ -198,26 +146,6 @@ def greedy_config(model: Path) -> Fields:
     return {name: value for name, value in own.items() if name.endswith("_token_id")} | {"do_sample": False}
 
 
-def _typed(text: str, *ends: str) -> Callable[[Event], ClientEvent | None]:
-    """Return a parser of events that have a type: that of new text, and those of an end."""
-
-    def parse(event: Event) -> ClientEvent | None:
-        if event["type"] in ("error", "response.failed"):
-            raise ServerMisbehaved(str(event))
-        if event["type"] == text:
-            return ClientEvent(Kind.TEXT)
-        return ClientEvent(Kind.END, _tokens(event)) if event["type"] in ends else None
-
-    return parse
-
-
-def _tokens(event: Event) -> int:
-    if metadata := event.get("messageMetadata"):
-        return int(metadata["midstream"]["generatedTokens"])
-    usage = event.get("usage") or event.get("response", {}).get("usage") or {}
-    return int(usage.get("output_tokens", 0))
-
-
 def _completion(event: Event) -> ClientEvent | None:
     if error := event.get("error"):
         raise ServerMisbehaved(str(error))
@@ -227,55 +155,35 @@ def _completion(event: Event) -> ClientEvent | None:
     return ClientEvent(Kind.TEXT) if has_text else None
 
 
-Parser = Callable[[Event], ClientEvent | None]
-"""Returns the news in an event of a stream. Raises ServerMisbehaved."""
-_RESPONSE_ENDS = ("response.completed", "response.incomplete")
-HTTP_APIS: dict[ServerApi, tuple[str, Parser]] = {
-    ServerApi.CHAT: ("/v1/chat/completions", _completion),
-    ServerApi.SSE: ("/v1/chat/completions", _completion),
-    ServerApi.AI_SDK: (f"/v1/ai-sdk/chat?client_id=bench-{uuid.uuid4().hex}", _typed("text-delta", "finish")),
-    ServerApi.RESPONSES: ("/v1/responses", _typed("response.output_text.delta", *_RESPONSE_ENDS)),
-    ServerApi.MESSAGES: ("/v1/messages", _typed("content_block_delta", "message_delta")),
-}
-"""Paths and parsers of the endpoints over HTTP."""
-
-
 class SseClient:
     """A client over HTTP/1.1. Use `open`."""
 
-    def __init__(self, url: str, api: ServerApi, body: Callable[[str, int], Fields], *, anew: bool) -> None:
+    def __init__(self, url: str, body: Callable[[str, int], Fields], *, anew: bool) -> None:
         """`anew`: each prompt uses a new connection, for servers that close one without notice."""
         self._address, self._body, self._anew = urlsplit(url), body, anew
-        self._path, self._parse = HTTP_APIS[api]
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter
         self._heard: deque[ClientEvent] = deque()
-        self._answer = _Answer(None)
+        self._answer = _Answer()
 
     @classmethod
     async def open(
         cls, url: str, api: ServerApi, model: str, more: Mapping[str, object], *, anew: bool = False
     ) -> Self:
         """Connect to a server by its http address."""
-        peer = cls(url, api, partial(request_body, api, model, more), anew=anew)
+        peer = cls(url, partial(request_body, api, model, more), anew=anew)
         await peer._connect()
         return peer
-
-    async def send_hello(self) -> None:
-        """Ask for the models, as a client of a socket says hello: the connection is accepted then, and its parsers have run."""
-        self._answer = _Answer(None)
-        self._writer.write(f"GET /v1/models HTTP/1.1\r\nHost: {self._address.netloc}\r\n\r\n".encode())
-        await self._finish()
 
     async def ask(self, content: str, max_new_tokens: int) -> None:
         """Send a prompt as a conversation of its own."""
         if self._anew and self._answer.complete:
             self._writer.close()
             await self._connect()
-        self._answer = _Answer(self._parse)
+        self._answer = _Answer()
         body = msgspec.json.encode(self._body(content, max_new_tokens))
         head = (
-            f"POST {self._path} HTTP/1.1\r\nHost: {self._address.netloc}\r\nContent-Type: application/json\r\n"
+            f"POST /v1/chat/completions HTTP/1.1\r\nHost: {self._address.netloc}\r\nContent-Type: application/json\r\n"
             f"Accept: text/event-stream\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         self._writer.write(head.encode() + body)
@@ -312,9 +220,8 @@ class SseClient:
 class _Answer:
     """An HTTP response and its event stream: httptools' parser, which undoes the chunked coding, calls it."""
 
-    def __init__(self, parse: Parser | None) -> None:
+    def __init__(self) -> None:
         self.complete = False
-        self._parse = parse
         self._parser = httptools.HttpResponseParser(self)
         self._body = b""
         self._ended = False
@@ -324,8 +231,6 @@ class _Answer:
         self._parser.feed_data(received)
         if self._parser.get_status_code() != HTTP_OK:
             raise ServerMisbehaved(f"{self._parser.get_status_code()}: {self._body.decode(errors='replace')}")
-        if self._parse is None:
-            return []
         *events, self._body = self._body.split(b"\n\n")
         return [news for event in events if (news := self._news(event)) is not None]
 
@@ -335,7 +240,7 @@ class _Answer:
             return None
         if line == b"[DONE]":  # the end, where no usage was sent before
             return ClientEvent(Kind.END)
-        news = self._parse(_decode(line)) if self._parse else None
+        news = _completion(_decode(line))
         self._ended = news is not None and news.kind is Kind.END
         return news
 

@@ -19,7 +19,6 @@ import msgspec
 
 from tests.bench.clients import (
     Kind,
-    RealtimeClient,
     ServerApi,
     ServerClient,
     ServerMisbehaved,
@@ -52,8 +51,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Further fields of a chat completion's request."""
     anew: bool = False
     """Whether each chat completion goes over a connection of its own."""
-    greets: bool = False
-    """Whether a client over HTTP has asked something on its connection before, as one of a socket has said hello."""
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -163,12 +160,7 @@ async def _peers(job: Job) -> AsyncIterator[list[ServerClient]]:
 async def _connect(job: Job) -> ServerClient:
     if job.api is ServerApi.WEBSOCKET:
         return await WebSocketClient.open(job.url)
-    if job.api is ServerApi.REALTIME:
-        return await RealtimeClient.open(job.url, model=job.model)
-    peer = await SseClient.open(job.url, job.api, job.model, job.more, anew=job.anew)
-    if job.greets:
-        await peer.send_hello()
-    return peer
+    return await SseClient.open(job.url, job.api, job.model, job.more, anew=job.anew)
 
 
 async def _read(peer: ServerClient, number: int, job: Job) -> list[Reply]:
