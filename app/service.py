@@ -72,7 +72,6 @@ from sessions.filters.list_filter import FilterLists, FilterOptions, InvalidFilt
 from sessions.limits.bounds import HEARTBEAT_S, HELLO_S
 from sessions.observer import CompositeObserver
 from sessions.service import Sessions
-from sessions.store.client import replica_name
 from sessions.store.pool import AT_ONCE, Durations, StoreStats
 from sessions.store.server_config import WriteProbe
 from sessions.turn.policy import Policy, ToolLimits
@@ -172,13 +171,11 @@ async def composed(
         ) as observer,
     ):
         await look_at_store(settings, store, failed=failed)
-        replica = await replica_name(store)
         sessions = Sessions(
             client=store,
             engine=models,
             policy=policy,
             observer=observer,
-            replica=replica,
             priority_client=priority_client,
             tools=tools,
             embedders=embedders,
