@@ -250,7 +250,6 @@ class Replica:
             self.relay.listen(),
             self.relay.fill(),
             self.rpc.run(self.orders.take),
-            self.storage.compaction.run(),
             self.storage.ledger.run(),
             self.storage.ledger.memory.run(),
             self._check_peers(),

@@ -146,7 +146,6 @@ class HistoryRemover:
             conversation.owner, shown
         )  # they would outlive the conversation by up to an hour
         await self._storage.index.forget(conversation.owner, conversation.conversation_id)
-        await self._storage.compaction.forget(conversation.keys)
         conversation.publish_deleted(epoch)
 
     async def erase(self, owner: Owner) -> AsyncIterator[str]:

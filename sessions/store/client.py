@@ -288,9 +288,6 @@ KEEP_IMAGE = Script("ledger", "keep_image")
 ADMIT = Script("ledger", "admit")
 CHARGE = Script("ledger", "charge")
 PUT = Script("put")
-COMPACT = Script("compact")
-SCHEDULE = Script("schedule")
-TAKE_DUE = Script("take_due")
 
 
 class _InlineConnection(AbstractConnection):

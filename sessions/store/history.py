@@ -48,7 +48,7 @@ from sessions.store.codec import (
     encode_turn,
     now_ms,
 )
-from sessions.store.journal import READ_BYTES, JournalSlice, OlderTurn, rebuilt
+from sessions.store.journal import READ_BYTES, RESUME_WINDOW_S, JournalSlice, OlderTurn, rebuilt
 from sessions.store.ledger import Ledger
 from sessions.store_errors import store_error_of, store_errors
 
@@ -57,6 +57,7 @@ CONFIRMED_WITHIN_S = 1.5
 LATE = "The store does not answer in time; send it again in a moment."
 MAX_SIBLINGS = 200
 """Most siblings of a message that a page lists, so that it stays small."""
+RESUME_WINDOW_MS = int(RESUME_WINDOW_S * 1000)
 JOURNAL_KEPT = 10_000
 """Events that a conversation's journal keeps after a turn ends, approximately."""
 NOTES_BYTES = 32 * 1024 * 1024
@@ -371,6 +372,7 @@ class History:
             "reply_id": turn.reply_id,
             "now": now_ms(),
             "ttl": self._ttl_ms,
+            "window": RESUME_WINDOW_MS,
             "kept": JOURNAL_KEPT,
             "removed": done.removed,
             "mends": repairs,
@@ -405,6 +407,7 @@ class History:
             "reply_id": turn.reply_id,
             "seq": event.seq,
             "ttl": self._ttl_ms,
+            "window": RESUME_WINDOW_MS,
             "replica": self._replica,
         }
         left = encode_message(before) if before else b""
@@ -425,7 +428,7 @@ class History:
 
     async def withdraw(self, keys: Keys, turn: TurnRecord, event: Removed) -> None:
         """Undo a `begin` that was reported to the sender as failed; does nothing if it did fail, or was undone before."""
-        patch = withdrawal(turn, "running", "", over=self._ttl_ms)
+        patch = withdrawal(turn, "running", "", over=RESUME_WINDOW_MS)
         written: list[str | bytes | int] = [self._replica, turn.turn_id, 1, event.seq, encode(event), patch]
         [answer] = await run_script(self._client, APPEND, keys.pair(), written)
         if isinstance(answer, BaseException):

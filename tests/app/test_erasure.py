@@ -29,7 +29,6 @@ HELD = {
     "ms:stored:{OWNER}": "how many bytes are stored",
     "ms:conversations:{OWNER}": "the list",
     "ms:share:{ID}": "a link's half of a share",
-    "ms:compaction:{ID}": "conversations whose texts are to be put together",
 }
 """Kinds of keys that erasure deletes."""
 PASSING = {
@@ -52,7 +51,7 @@ def kind(name: str) -> str:
     """Return the name of a key without its owner."""
     for mine, what in (("//[^}]+", "CONVERSATION"), ("/", "OWNER"), ("/[^}/]+", "CLIENT"), ("", "KEY")):
         name = re.sub(rf"\{{key:ann{mine}\}}", f"{{{what}}}", name)
-    name = re.sub(r"^(ms:(share|compaction):)\{.*\}$", r"\1{ID}", name)
+    name = re.sub(r"^(ms:share:)\{.*\}$", r"\1{ID}", name)
     return re.sub(r"^(ms:ticket:|ms:seats:.*:|ms:upload:.*:)[^:{}]+$", r"\1ID", name)
 
 

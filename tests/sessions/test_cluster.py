@@ -29,7 +29,7 @@ from sessions.store.server_config import WriteProbe, WritesRefused, config_warni
 from sessions.turn.message_request import GenerationConfig, MessageRequest
 from sessions.turn.turn import Cancel, Cancelled
 from tests.sample_images import JPEG, PNG
-from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually, serving
+from tests.sessions.chat_driver import Chat, eventually, serving
 from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.server_group import Node, cluster, happened, watched_by_sentinel
 from tests.sessions.store.storage_quotas import counted_bytes, of
