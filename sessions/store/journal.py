@@ -593,7 +593,6 @@ def _bytes(event: Journalled) -> int:
         case Accepted(content=str(content)) | ToolCall(args=str(content)) | SourceText(text=content):
             return _FRAME_BYTES + sys.getsizeof(content)
         case ToolState():
-            question = event.question.schema + event.question.message if event.question is not None else None
-            return _FRAME_BYTES + sum(map(sys.getsizeof, (event.content, event.error, event.args, question)))
+            return _FRAME_BYTES + sum(map(sys.getsizeof, (event.content, event.error, event.args)))
         case _:
             return _FRAME_BYTES

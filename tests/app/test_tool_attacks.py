@@ -18,12 +18,10 @@ from tests.app.in_process_service import InProcessService, Socket, serving
 from tests.e2e.websocket_client import Frame, assert_no_hole, text_of
 from tests.sessions.tools.mcp_servers import Rogue, listening, part
 from tests.sessions.tools.test_rogue_servers import (
-    answer_to,
     endless_line,
     endless_progress,
     hang,
     huge_result,
-    question,
     streaming,
 )
 
@@ -102,33 +100,6 @@ async def test_a_rogue_ends_its_own_call_alone(tmp_path: Path, rogue: Rogue, sta
     assert (ended["state"], ended.get("content")) == (state, None)
     assert words in ended["error"]
     assert text_of(reported, reported[-1]["turn_id"]) == "I could not."
-
-
-async def test_a_question_behind_a_cancel_reaches_nobody(tmp_path: Path) -> None:
-    cancelled = asyncio.Event()
-
-    async def late(message: dict[str, Any], send: Any) -> None:
-        await part(send, ": here\n\n")
-        await cancelled.wait()
-        await part(send, question(1))
-        await asyncio.Event().wait()
-
-    rogue = Rogue(tools_call=streaming(late))
-    async with (
-        attacked(tmp_path, rogue) as running,
-        neighbour(running),
-        running.socket(HELLO | {"client_id": "ann"}) as socket,
-    ):
-        await call(socket, running)
-        await rogue.message("tools/call")
-        await socket.send(type="cancel")
-        reported = await socket.until("done")
-        cancelled.set()
-        assert (await answer_to(rogue, "q1"))["result"] == {"action": "cancel"}
-        await socket.send(type="ping", t=1)
-        reported.append(await socket.next())
-    states = [one["state"] for one in reported if one["type"] == "tool_state" and one["state"] != "running"]
-    assert (states, reported[-2]["reason"], reported[-1]["type"]) == (["cancelled"], "cancelled", "pong")
 
 
 async def test_results_beyond_their_bounds_are_refused(tmp_path: Path) -> None:
