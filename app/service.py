@@ -154,7 +154,9 @@ async def composed(
     tls, client_filter = tls_of(settings), client_filter_of(settings, refusals)
     tools = tool_box_of(settings)
     manager = ConnectionManager(
-        max_connections=settings.max_connections, max_per_client=settings.max_client_connections
+        max_connections=settings.max_connections,
+        max_per_client=settings.max_client_connections,
+        max_per_key=settings.limits.key_connections,
     )
     metrics = Metrics()
     policy, tallies, lag = _policy(settings), {"requests": StoreStats(), "replies": StoreStats()}, Durations()
