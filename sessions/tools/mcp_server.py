@@ -63,13 +63,15 @@ RATE = 512 * 1024
 """Bytes per second: 64 events."""
 ANSWER_S = 10.0
 """How long a server may take to answer anything but a call: a notification, or the opening of a stream."""
+RESUME_S = 0.5
+"""Pause before a broken answer is resumed, however soon its server wants that."""
 BURST_TIMES = 2
 """How many messages of the maximum size are read at full speed."""
 _LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=16)
 _SESSION = "mcp-session-id"
 _EVENTS = "text/event-stream"
-_LINE_END = re.compile(rb"\r\n|\n|\r")
-_RETRY = re.compile(rb"retry: ?(\d{1,18})\Z")
+_RESUMED = "last-event-id"
+_EVENT_END = re.compile(rb"(?>\r\n?|\n){2}")
 _log = structlog.get_logger("midstream.tools")
 _RESULT = TypeAdapter(mcp_types.CallToolResult)
 
@@ -537,6 +539,8 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         call = CURRENT.get()
         if call is not None and request.method == "GET" and (call.over or call.fault.done()):
             return httpx2.Response(HTTPStatus.GONE)  # nobody waits for the rest of that answer
+        if _RESUMED in request.headers:
+            await asyncio.sleep(RESUME_S)
         request.headers["accept-encoding"] = "identity"
         request.extensions = {**request.extensions, "timeout": self._times(request)}
         try:
@@ -628,25 +632,20 @@ class GuardedBody(httpx2.AsyncByteStream):
         most_bytes: int,
     ) -> None:
         self._inner = cast("httpx2.AsyncByteStream", response.stream)
-        self._events = (
-            SseLineReader() if response.headers.get("content-type", "").lower().startswith(_EVENTS) else None
-        )
+        self._has_events = response.headers.get("content-type", "").lower().startswith(_EVENTS)
         self._call = call
         self._bucket = bucket
         self._most_bytes = most_bytes
-        self._size = 0
+        self._size = 0  # of the current message, before `_end`
+        self._end = b""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Yield what may pass. Raises BodyCutOff."""
         parts = aiter(self._inner)
         while (part := await self._next(parts)) is not None:
-            passed, events = (part, 0) if self._events is None else self._events.feed(part)
-            self._count(len(part))
-            if passed:
-                yield passed
+            events = self._count(part)
+            yield part
             await self._wait(len(part) + events * EVENT_COSTS)
-        if self._events is not None and (rest := self._events.rest()):
-            yield rest
 
     async def aclose(self) -> None:
         """Close the connection if the body was not read to its end."""
@@ -659,71 +658,26 @@ class GuardedBody(httpx2.AsyncByteStream):
         except (httpx2.TransportError, TimeoutError) as error:
             raise BodyCutOff(f"The body broke off: {type(error).__name__}.") from error
 
-    def _count(self, size: int) -> None:
-        """Raise BodyCutOff if the server sends more than it may."""
-        self._size += size
+    def _count(self, part: bytes) -> int:
+        """Return how many events end in a part. Raises BodyCutOff if the server sends more than it may."""
+        known = self._end + part
+        *ended, rest = _EVENT_END.split(known) if self._has_events else [known]
+        sizes = [*map(len, ended), len(rest)]
+        sizes[0] += self._size
+        self._end = rest[-3:]  # an event may end within it
+        self._size = sizes[-1] - len(self._end)
         if self._call is not None:
-            self._call.spend(size)
-        largest = self._size if self._events is None else self._events.largest
-        if largest > self._most_bytes:
+            self._call.spend(len(part))
+        if max(sizes) > self._most_bytes:
             if self._call is not None:
                 self._call.fail("The tool's answer has more bytes than are read.", ran=False)
             raise BodyCutOff(f"A message has more than {self._most_bytes} bytes.")
         if self._call is not None and self._call.fault.done():
             raise BodyCutOff("The call has failed.")
+        return len(ended)
 
     async def _wait(self, cost: float) -> None:
         now = asyncio.get_running_loop().time()
         self._bucket.take(cost, now)
         if (pause := self._bucket.wait_s(now)) > 0:
             await asyncio.sleep(pause)
-
-
-class SseLineReader:
-    """Takes bytes in any pieces; returns whole lines, without comments.
-
-    WHATWG HTML, section 9.2.6. Lines are passed on as they are; the caller limits the length of an event.
-    """
-
-    def __init__(self) -> None:
-        self.largest = 0
-        """Bytes of the largest event so far, even an incomplete one."""
-        self._line = bytearray()
-        self._event = 0
-        self._after_return = False
-
-    def rest(self) -> bytes:
-        """Return the rest of a stream that ended within a line."""
-        return bytes(self._line)
-
-    def feed(self, received: bytes) -> tuple[bytes, int]:
-        """Return the lines that became complete, and how many of them end an event."""
-        if self._after_return and received:
-            received = received.removeprefix(b"\n")
-            self._after_return = False
-        self._after_return |= received.endswith(b"\r")
-        *ended, rest = _LINE_END.split(received)
-        lines = []
-        for part in ended:
-            lines.append(bytes(self._line + part))
-            self._line.clear()
-        self._line += rest
-        passed = [_reasonable(line) for line in lines if not line.startswith(b":")]
-        for line in passed:
-            self._event = self._event + len(line) if line else 0
-            self.largest = max(self.largest, self._event)
-        self.largest = max(self.largest, self._event + len(self._line))
-        return b"".join(line + b"\n" for line in passed), lines.count(b"")
-
-
-def _reasonable(line: bytes) -> bytes:
-    """Return a `retry` line with its time brought within the limits."""
-    if not line.startswith(b"retry"):
-        return line
-    found = _RETRY.match(line)
-    requested_ms = int(found[1]) if found is not None else LATEST_MS
-    return b"retry: %d" % min(max(requested_ms, SOONEST_MS), LATEST_MS)
-
-
-SOONEST_MS, LATEST_MS = 500, 10_000
-"""Limits of the `retry` time that a server may set."""
