@@ -165,7 +165,6 @@ class HistoryRemover:
                     found, is_former = True, is_former or one.holder != owner
                     yield one.conversation_id
             if not found:
-                await self._storage.notes.forget_all(owner)
                 await self._storage.images.forget(owner)  # and what was sent meanwhile
                 for holder in holders:
                     await self._storage.ledger.forget(str(holder))

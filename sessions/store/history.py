@@ -22,7 +22,6 @@ from sessions.store.client import (
     ACCEPT,
     APPEND,
     BRANCH,
-    COUNT_NOTE,
     DELETE,
     DESCRIBE,
     FINISH,
@@ -60,10 +59,8 @@ MAX_SIBLINGS = 200
 RESUME_WINDOW_MS = int(RESUME_WINDOW_S * 1000)
 JOURNAL_KEPT = 10_000
 """Events that a conversation's journal keeps after a turn ends, approximately."""
-NOTES_BYTES = 32 * 1024 * 1024
-"""Bytes of an owner's notes in all conversations. Beyond this limit the oldest notes are deleted; their turns stay."""
 NOTE_BYTES = 128
-"""Bytes that a note takes in addition to its text, approximately."""
+"""Bytes that a description takes in addition to its text, approximately."""
 FACTS = (
     "epoch",
     "seq",
@@ -573,8 +570,8 @@ def queue_exit(ending: Ending, queue: str) -> bytes:
 class Notes:
     """Notes that endpoints store with turns: how each was requested.
 
-    A note is deleted with its conversation, or when its owner has too many bytes of notes. A conversation that began without a
-    message has a description instead. Every method raises StoreDown.
+    A note is deleted with its conversation. A conversation that began without a message has a description instead. Every method
+    raises StoreDown.
     """
 
     def __init__(self, client: Redis, *, ttl_s: float, ledger: Ledger) -> None:
@@ -587,18 +584,13 @@ class Notes:
         return (await hash_fields(self._client, keys.conversation, _field(turn_id)))[0]
 
     async def keep(self, owner: Owner, conversation_id: str, turn_id: str, note: bytes) -> bool:
-        """Keep a note; False if there is no such turn. Deletes the owner's oldest notes beyond the limit."""
+        """Keep a note; False if there is no such turn."""
         keys = Keys.of(owner, conversation_id)
         weighed = await run_script(self._client, NOTE, [keys.conversation], [turn_id, note, self._ttl_ms])
         if weighed is None:
             return False
         self._ledger.memory.grew(len(note))
         self._ledger.recharge(str(owner), weighed)
-        name, size = f"{turn_id} {conversation_id}", len(note) + NOTE_BYTES
-        args: list[str | bytes | int] = [name, size, NOTES_BYTES, self._ttl_ms]
-        gone: Any = await run_script(self._client, COUNT_NOTE, [_rows(owner)], args)
-        for turn, _, conversation in (one.decode().partition(" ") for one in gone):
-            await self.forget(owner, conversation, turn)
         return True
 
     async def description(self, keys: Keys) -> bytes | None:
@@ -628,11 +620,6 @@ class Notes:
         """Delete the note of a turn."""
         with store_errors():
             await self._client.hdel(Keys.of(owner, conversation_id).conversation, _field(turn_id))
-
-    async def forget_all(self, owner: Owner) -> None:
-        """Delete an owner's list of notes: their conversations are gone."""
-        with store_errors():
-            await self._client.unlink(_rows(owner))
 
 
 def message_at(message_id: str, kept: bytes, parent: bytes, calls: Sequence[bytes]) -> MessageRecord:
@@ -683,7 +670,3 @@ def facts_from(values: Sequence[bytes | None]) -> Meta | None:
 
 def _field(turn_id: str) -> str:
     return f"note:{turn_id}"
-
-
-def _rows(owner: Owner) -> str:
-    return f"ms:notes:{{{owner}}}"

@@ -34,9 +34,9 @@ COMMANDS = (
     *("expire", "expireat", "pexpire", "pttl", "incrby"),
     *("hget", "hset", "hsetnx", "hmget", "hgetall", "hdel", "hexists", "hincrby", "hkeys", "hlen", "hstrlen"),
     *("hrandfield", "hscan"),
-    *("lindex", "lpop", "lrange", "rpush", "sadd", "srem", "scard", "sismember", "smembers"),
+    *("lindex", "lpop", "lrange", "rpush", "sadd", "srem", "sismember", "smembers"),
     *("xadd", "xrange", "xrevrange", "xtrim"),
-    *("zadd", "zcard", "zcount", "zrange", "zrangebyscore", "zrem", "zremrangebyrank", "zremrangebyscore"),
+    *("zadd", "zcard", "zcount", "zrange", "zrem", "zremrangebyrank", "zremrangebyscore"),
     *("zrevrange", "zrevrank", "zscore", "publish", "subscribe", "unsubscribe"),
 )
 """Commands that every store is sent."""
