@@ -14,7 +14,6 @@ from openai.types.responses import Response
 from connections.api.responses import store as response_store
 from engine.scripted import Call, ScriptedEngine
 from sessions.errors import StoreDown
-from sessions.store import history
 from sessions.turn import prompt
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.openai_client import client_of, create_response
@@ -81,14 +80,6 @@ async def conversations(running: InProcessService) -> list[bytes]:
     """The names of all keys in the store."""
     client = running.service._sessions.storage.history._client
     return [name async for name in client.scan_iter("ms:{*/response-*}")]
-
-
-async def is_stored(sdk: AsyncOpenAI, response: Response) -> bool:
-    try:
-        await sdk.responses.retrieve(response.id)
-    except openai.NotFoundError:
-        return False
-    return True
 
 
 async def test_of_what_was_said_before_a_response_no_more_is_read_than_a_request_could_bring(
