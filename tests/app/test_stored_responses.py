@@ -9,7 +9,6 @@ from typing import Any
 import openai
 import pytest
 from openai import AsyncOpenAI
-from openai.types.responses import Response
 
 from connections.api.responses import store as response_store
 from engine.scripted import Call, ScriptedEngine
@@ -17,7 +16,6 @@ from sessions.errors import StoreDown
 from sessions.turn import prompt
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.openai_client import client_of, create_response
-from tests.jwt_signing import KEY
 from tests.sessions.chat_driver import eventually
 
 WEATHER: Any = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -16,7 +15,7 @@ from websockets.exceptions import ConnectionClosed
 from engine.scripted import Call, ScriptedEngine
 from tests.app.in_process_service import InProcessService, Socket, serving
 from tests.e2e.websocket_client import Frame, assert_no_hole, text_of
-from tests.sessions.tools.mcp_servers import Rogue, listening, part
+from tests.sessions.tools.mcp_servers import Rogue, listening
 from tests.sessions.tools.test_rogue_servers import (
     endless_line,
     endless_progress,

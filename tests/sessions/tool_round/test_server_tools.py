@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Unpack
 
-import msgspec
 import pytest
 from redis.asyncio import Redis
 
