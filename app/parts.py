@@ -35,7 +35,7 @@ from connections.middleware import ANY, AllowedOrigins
 from connections.protocol.errors import InvalidList
 from engine.errors import install_command
 from sessions.errors import StoreDown
-from sessions.limits.quotas import ConnectionLeases, QuotaLimiter, QuotaSettings, RedisCounters
+from sessions.limits.quotas import QuotaLimiter, QuotaSettings, RedisCounters
 from sessions.limits.rates import LocalRateLimits
 from sessions.limits.shares import HandshakeLimit
 from sessions.observer import Observer
@@ -113,18 +113,8 @@ async def limiters_of(
     counts_any = (
         quotas != QuotaSettings() or settings.api_keys is not None or settings.limits_file is not None
     )
-    is_shared, leases = settings.redis_url is not None, None
-    if is_shared or settings.limits.key_connections is not None:
-        leases = ConnectionLeases(
-            store,
-            max_per_client=settings.max_client_connections if is_shared else None,
-            max_per_key=settings.limits.key_connections,
-        )
-        with suppress(StoreDown):
-            await leases.renew()
     async with asyncio.TaskGroup() as tasks:
-        runs = [counts.run(), *([] if leases is None else [leases.run()])]
-        chores = [tasks.create_task(run) for run in runs]
+        counting = tasks.create_task(counts.run())
         try:
             yield Limiters(
                 quota_limiter=QuotaLimiter(quotas, counts, allowance_of=access.allowance_of)
@@ -134,17 +124,13 @@ async def limiters_of(
                 handshake_limit=HandshakeLimit(slots=settings.max_pending_connections),
                 rates=LocalRateLimits(messages=settings.limits.message_rate, reads=settings.limits.read_rate),
                 refusals=refusals,
-                leases=leases,
                 bounds=bounds,
             )
         finally:
-            for chore in chores:
-                chore.cancel()
+            counting.cancel()
     with suppress(StoreDown, TimeoutError):
         async with asyncio.timeout(FLUSH_S):
             await counts.settle()
-            if leases is not None:
-                await leases.end()
 
 
 def quotas_of(limits: Limits) -> QuotaSettings:

@@ -72,7 +72,6 @@ from sessions.filters.list_filter import FilterLists, FilterOptions, InvalidFilt
 from sessions.limits.bounds import HEARTBEAT_S, HELLO_S
 from sessions.observer import CompositeObserver
 from sessions.service import Sessions
-from sessions.store.client import replica_name
 from sessions.store.pool import AT_ONCE, Durations, StoreStats
 from sessions.store.server_config import WriteProbe
 from sessions.turn.policy import Policy, ToolLimits
@@ -155,7 +154,9 @@ async def composed(
     tls, client_filter = tls_of(settings), client_filter_of(settings, refusals)
     tools = tool_box_of(settings)
     manager = ConnectionManager(
-        max_connections=settings.max_connections, max_per_client=settings.max_client_connections
+        max_connections=settings.max_connections,
+        max_per_client=settings.max_client_connections,
+        max_per_key=settings.limits.key_connections,
     )
     metrics = Metrics()
     policy, tallies, lag = _policy(settings), {"requests": StoreStats(), "replies": StoreStats()}, Durations()
@@ -172,13 +173,11 @@ async def composed(
         ) as observer,
     ):
         await look_at_store(settings, store, failed=failed)
-        replica = await replica_name(store)
         sessions = Sessions(
             client=store,
             engine=models,
             policy=policy,
             observer=observer,
-            replica=replica,
             priority_client=priority_client,
             tools=tools,
             embedders=embedders,

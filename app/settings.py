@@ -284,13 +284,13 @@ class Settings(Fixed, frozen=True, kw_only=True):
     max_connections: Annotated[
         int, Meta(ge=1, description="WebSocket connections and event streams at once.")
     ] = MAX_CONNECTIONS
-    max_client_connections: Annotated[int, Meta(ge=1, description="Connections per client id.")] = (
+    max_client_connections: Annotated[int, Meta(ge=1, description="Connections per client id on one replica.")] = (
         MAX_CLIENT_CONNECTIONS
     )
     limits: Annotated[
         Limits,
         Meta(
-            description="NAME=NUMBER, separated by commas. Limits of a client id: messages_per_minute, tokens_per_day. Limits of a key: key_messages_per_minute, key_tokens_per_day, key_connections. These limits count on all replicas together, and are off by default. Limits of a user per second, with bursts of five seconds: message_rate (default: 10), read_rate (default: 20)."
+            description="NAME=NUMBER, separated by commas. Limits of a client id: messages_per_minute, tokens_per_day. Limits of a key: key_messages_per_minute, key_tokens_per_day, key_connections. These limits are off by default; all but key_connections count on all replicas together. Limits of a user per second, with bursts of five seconds: message_rate (default: 10), read_rate (default: 20)."
         ),
     ] = Limits()
     unsupported_tools: Annotated[

@@ -29,7 +29,7 @@ from connections.protocol.errors import Close
 from connections.protocol.frames import LimitNear
 from sessions.errors import Overloaded, Refused
 from sessions.limits.bounds import LARGE_BODIES, MAX_PENDING_CONNECTIONS, MESSAGES_PER_S, READS_PER_S, Bound
-from sessions.limits.quotas import ConnectionLeases, QuotaLimiter, RedisCounters
+from sessions.limits.quotas import QuotaLimiter, RedisCounters
 from sessions.limits.rates import FrameCost, LocalRateLimits, RateLimited
 from sessions.limits.shares import AGAIN_MS, Address, FairShare, HandshakeLimit, Subject
 from sessions.records import Client
@@ -108,14 +108,13 @@ class EndpointCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limiters:
-    """`quota_limiter`, `leases`: None without limits that all replicas count; `counts`: the counters of these limits, if any."""
+    """`quota_limiter`: None without limits that all replicas count; `counts`: the counters of these limits, if any."""
 
     quota_limiter: QuotaLimiter | None = None
     counts: RedisCounters | None = None
     rates: LocalRateLimits = field(
         default_factory=lambda: LocalRateLimits(messages=MESSAGES_PER_S, reads=READS_PER_S)
     )
-    leases: ConnectionLeases | None = None
     handshake_limit: HandshakeLimit = field(
         default_factory=lambda: HandshakeLimit(slots=MAX_PENDING_CONNECTIONS)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from time import time
@@ -14,7 +15,7 @@ from connections.http import RefusalReason
 from connections.limiters import Limiters
 from connections.protocol.errors import Close, CloseCode
 from connections.protocol.frames import GoAway
-from sessions.limits.quotas import TooManyConnections
+from sessions.limits.quotas import quota_subjects
 from sessions.limits.shares import FairShare
 from sessions.limits.slots import on_behalf_of
 from sessions.records import Client
@@ -36,10 +37,15 @@ class ConnectionStatistics(msgspec.Struct, frozen=True):
 
 
 class ConnectionManager:
-    """The open connections of each client, within limits."""
+    """The open connections of each client on this replica, within limits."""
 
-    def __init__(self, *, max_connections: int, max_per_client: int) -> None:
+    def __init__(
+        self, *, max_connections: int, max_per_client: int, max_per_key: int | None = None
+    ) -> None:
+        """`max_per_key`: of all clients of a key or JWT subject; None: no limit."""
         self._max_per_client = max_per_client
+        self._max_per_key = max_per_key
+        self._by_key: Counter[str] = Counter()
         self._by_client: dict[Client, set[Connection]] = {}
         self._shares = FairShare(max_connections)
         self._opened = 0
@@ -57,10 +63,14 @@ class ConnectionManager:
             raise Close(
                 CloseCode.TOO_MANY_CONNECTIONS, f"At most {self._max_per_client} connections per client."
             )
+        _, key = quota_subjects(client)
+        if self._max_per_key is not None and self._by_key[key] >= self._max_per_key:
+            raise Close(CloseCode.TOO_MANY_CONNECTIONS, f"At most {self._max_per_key} connections per key.")
         subject = connection.caller.subject
         if not self._shares.has_capacity_for(subject):
             raise Close(CloseCode.OVERLOAD, "The server accepts no more connections from this client.")
         self._by_client.setdefault(client, own).add(connection)
+        self._by_key[key] += 1
         self._shares.take(subject)
         self._emptied.clear()
         self._opened += 1
@@ -72,6 +82,10 @@ class ConnectionManager:
         own = self._by_client.get(client, set())
         if connection in own:
             own.remove(connection)
+            _, key = quota_subjects(client)
+            self._by_key[key] -= 1
+            if not self._by_key[key]:
+                del self._by_key[key]
             del self._since[connection]
             self._shares.give_back(connection.caller.subject)
             if not own:
@@ -126,20 +140,13 @@ class ConnectionLifecycle:
     @asynccontextmanager
     async def registered(self, connection: Connection) -> AsyncIterator[None]:
         """Register a connection while the block lasts; calls to the store count for its group. Raises Close beyond a limit."""
-        client, number, leases = connection.client, connection.connection_id, self._limiters.leases
-        group = connection.caller.store_group
-        with self._counting_refusals(), on_behalf_of(group):
-            if leases is not None:
-                await leases.acquire(client, number)
         try:
-            with on_behalf_of(group):
+            with on_behalf_of(connection.caller.store_group):
                 with self._counting_refusals():  # last, so that `ready` comes before a drain's announcement
                     self._manager.add(connection)
                 yield
         finally:
             connection.closed = True
-            if leases is not None:
-                leases.release(client, number)
             self._manager.discard(connection)
             self._sessions.disconnect(connection)
 
@@ -173,12 +180,9 @@ class ConnectionLifecycle:
 
     @contextmanager
     def _counting_refusals(self) -> Iterator[None]:
-        """Count a refusal, and turn it into a Close."""
+        """Count a refusal."""
         try:
             yield
-        except TooManyConnections as full:
-            self._limiters.refusals.count(RefusalReason.CONNECTIONS)
-            raise Close(CloseCode.TOO_MANY_CONNECTIONS, str(full)) from None
         except Close as close:
             if close.code is CloseCode.TOO_MANY_CONNECTIONS:
                 self._limiters.refusals.count(RefusalReason.CONNECTIONS)

@@ -278,8 +278,6 @@ class Client:
     ) -> Frame:
         """Allow or deny a call that needs approval, with the arguments that were shown, or with `args` instead.
 
-        It also answers a question of a running call: `args_sha256` is the question's `sha256`, `args` the answer.
-
         Return the `tool_ack` frame. Raises Refused (`conflict` if it was decided otherwise, `not_found`), Disconnected.
         """
         decided = {"decision": decision, "args_sha256": args_sha256, "args": args}

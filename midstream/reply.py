@@ -16,27 +16,13 @@ CallState = Literal["waiting", "running", "done", "denied", "cancelled", "expire
 _OPEN = frozenset({"waiting", "running"})
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
-class Question:
-    """A question of a running call. `schema`: the answer's JSON Schema, as text; the answer is a flat object.
-
-    To answer, give `Client.tool_decision` its `sha256` as `args_sha256`, and the text of a JSON object as `args`.
-    `expires_at`: Unix milliseconds.
-    """
-
-    message: str
-    schema: str
-    sha256: str
-    expires_at: int
-
-
 @dataclass(slots=True, kw_only=True)
 class Call:
     """A call of a tool, as far as it is known. `args` is the text of a JSON object, `args_sha256` the hash of that text.
 
     `where` says who runs it: `client` or `server`. `needs` is `approval` if somebody has to allow it. `off` is the length of
     the reply's text before the call; `expires_at` is in Unix milliseconds. `content`, or else `error`, is its result. `progress`
-    (0 to 1) and `message` are the server's progress; `question` is what the call asks meanwhile.
+    (0 to 1) and `message` are the server's progress.
     """
 
     call_id: str
@@ -53,13 +39,12 @@ class Call:
     error: str | None = None
     progress: float | None = None
     message: str = ""
-    question: Question | None = None
 
     @classmethod
     def of(cls, frame: Frame) -> Call:
         """Read a call from a `tool_call` frame, or from a reply in the history."""
         fields = {name: frame[name] for name in cls.__slots__ if frame.get(name) is not None}
-        return cls(**fields | {"question": _question(frame)})
+        return cls(**fields)
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -83,7 +68,6 @@ class Call:
         self.content, self.error = frame.get("content"), frame.get("error")
         self.args = frame.get("args", self.args)
         self.args_sha256 = frame.get("args_sha256", self.args_sha256)
-        self.question = _question(frame)
 
     def note(self, status: Frame) -> None:
         """Take the server's progress."""
@@ -93,13 +77,6 @@ class Call:
         """Mark an open call as cancelled: its turn has ended, so no answer will come."""
         if self.is_open:
             self.state = "cancelled"
-        self.question = None
-
-
-def _question(frame: Frame) -> Question | None:
-    if (fields := frame.get("question")) is None:
-        return None
-    return Question(**{name: fields[name] for name in Question.__slots__})
 
 
 class Server(Protocol):

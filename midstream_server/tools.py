@@ -1,23 +1,10 @@
 """The imports for functions that models may call (docs/tools.md)."""
 
 from sessions.tools.function_tools import tool
-from sessions.tools.tool_registry import (
-    Accepted,
-    CallContext,
-    Declined,
-    Dismissed,
-    Elicitation,
-    Progress,
-    ToolFailed,
-    ToolLost,
-)
+from sessions.tools.tool_registry import CallContext, Progress, ToolFailed, ToolLost
 
 __all__ = [
-    "Accepted",
     "CallContext",
-    "Declined",
-    "Dismissed",
-    "Elicitation",
     "Progress",
     "ToolFailed",
     "ToolLost",

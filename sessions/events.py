@@ -247,24 +247,10 @@ class ToolCall(Event, frozen=True, kw_only=True, tag="tool_call"):
     expires_at: int | None = None
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """A question that a running call asks the user.
-
-    `schema`: the JSON Schema of the answer, as text. The answer is a flat object. `sha256`: identifies the question in the
-    `tool_decision` that answers it. `expires_at`: Unix milliseconds.
-    """
-
-    message: str
-    schema: str
-    sha256: str
-    expires_at: int
-
-
 class ToolState(Event, frozen=True, kw_only=True, tag="tool_state"):
     """A call has a new state. `content`: the result of a call that is done. `error`: the error of a call that is done.
 
     `args`: the arguments that the call runs with, if the decision changed them. `args_sha256`: the hash of those arguments.
-    `question`: the tool's current question to the user.
     """
 
     turn_id: str
@@ -276,7 +262,6 @@ class ToolState(Event, frozen=True, kw_only=True, tag="tool_state"):
     error: str | None = None
     args: str | None = None
     args_sha256: str | None = None
-    question: Question | None = None
 
 
 class Done(Event, frozen=True, kw_only=True, tag="done"):
@@ -380,7 +365,6 @@ class ShownCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires_at: int | None = None
     content: str | None = None
     error: str | None = None
-    question: Question | None = None
 
 
 class Snapshot(Event, frozen=True, kw_only=True, tag="snapshot"):

@@ -16,7 +16,6 @@ from sessions.events import (
     Done,
     Languages,
     Needs,
-    Question,
     Reason,
     ShownCall,
     ToolCall,
@@ -59,21 +58,12 @@ class Client(msgspec.Struct, frozen=True):
         return f"{self.principal}/{self.client_id}"
 
 
-class QuestionAnswer(msgspec.Struct, frozen=True, array_like=True):
-    """The outcome of the question `sha256`. `content`: the text of a JSON object; None if it was denied or expired."""
-
-    sha256: str
-    content: str | None
-    is_expired: bool = False
-
-
 class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A stored call of a reply. `args`: the text of a JSON object, as the model wrote it; `tokens`: of the call.
 
     `seq`: of its `tool_call`; `state_seq`: of its newest `tool_state`, None before the first. `allowed`:
     other arguments to run with, which the user set when allowing it. `runner`: the replica that runs it, if
-    the server does. `expires_at`: Unix milliseconds. `question`: its current question; `answer`: the outcome
-    of its last one.
+    the server does. `expires_at`: Unix milliseconds.
     """
 
     call_id: str
@@ -92,8 +82,6 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
     content: str | None = None
     error: str | None = None
     runner: str = ""
-    question: Question | None = None
-    answer: QuestionAnswer | None = None
 
     @property
     def runs_with(self) -> str:
@@ -119,7 +107,6 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
             content=event.content,
             error=event.error,
             allowed=self.allowed if event.args is None else event.args,
-            question=event.question,
         )
 
     def call_event(self, *, conversation_id: str, turn_id: str) -> ToolCall:
@@ -154,7 +141,6 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
             error=self.error,
             args=self.allowed,
             args_sha256=None if self.allowed is None else digest(self.allowed),
-            question=self.question,
         )
 
     def shown(self) -> ShownCall:

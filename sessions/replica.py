@@ -7,10 +7,9 @@ import secrets
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import cast
 
 import structlog
-from redis.asyncio import Redis, RedisCluster
+from redis.asyncio import Redis
 
 from engine.api import Engine
 from engine.upstream.engine import UpstreamEmbedder
@@ -35,8 +34,8 @@ from sessions.limits.slots import FairSlots
 from sessions.observer import Observer
 from sessions.replicas.forwarder import Forwarder
 from sessions.replicas.reaper import Reaper
-from sessions.replicas.relay import Relay, ShardChannels, Subscriptions
-from sessions.replicas.rpc import Rpc, ScatterGather, inbox_key
+from sessions.replicas.relay import Relay, Subscriptions
+from sessions.replicas.rpc import Rpc, ScatterGather
 from sessions.running import runner
 from sessions.running.ephemeral import EphemeralTurns
 from sessions.running.runner import TurnRunner
@@ -99,15 +98,10 @@ class Replica:
             self.priority_client = storage.over(
                 priority_client, ttl_s=policy.ttl_s, durability=policy.durability
             )
-        self.channels = channels = _shard_channels(client, replica)
         self.notes, self.images, self.memory = storage.notes, storage.images, storage.ledger.memory
         self.kept = TurnReader(history, storage.notes)
         self.searches = FairSlots(SEARCHES)
-        self.directory = directory = (
-            ConversationRegistry()
-            if channels is None
-            else ConversationRegistry(opened=channels.follow, closed=channels.leave)
-        )
+        self.directory = directory = ConversationRegistry()
         self.tasks = BackgroundTasks()
         self.changes = ShieldedChanges(directory=directory, tasks=self.tasks)
         self.prompts = HistoryPromptBuilder(
@@ -120,7 +114,7 @@ class Replica:
         self.brancher = BranchSwitcher(client, history=history, replica=replica)
 
         # for other replicas: their messages, requests to them, and what dead ones left
-        self.watching = Subscriptions(client, ownership=ownership, directory=directory, channels=channels)
+        self.watching = Subscriptions(client, ownership=ownership, directory=directory)
         self.rpc = Rpc(client, ownership=ownership)
         self.relay = Relay(
             client,
@@ -131,7 +125,6 @@ class Replica:
             branched=lambda conversation: self.changes.begin(
                 conversation, self.brancher.publish(conversation)
             ),
-            channels=channels,
         )
         self.reaper = Reaper(storage, directory=directory, relay=self.relay)
         self.forwarder = Forwarder(
@@ -250,16 +243,13 @@ class Replica:
             leaving.add_done_callback(lambda _: runner.cancel_unattended(conversation))
 
     def _background_tasks(self) -> Iterable[Coroutine[None, None, None]]:
-        if self.channels is not None:
-            yield from (self.channels.run(), self.relay.listen_to_shards())
-        yield from (
+        return (
             self.priority_client.journal.run(),
             self.priority_client.ownership.keep(),
             self.reaper.watch(),
             self.relay.listen(),
             self.relay.fill(),
             self.rpc.run(self.orders.take),
-            self.storage.compaction.run(),
             self.storage.ledger.run(),
             self.storage.ledger.memory.run(),
             self._check_peers(),
@@ -300,13 +290,3 @@ class Replica:
             await self.storage.ownership.release_lease()
         except StoreDown:
             _log.warning("the lease could not be released; it expires by itself")
-
-
-def _shard_channels(client: Redis, replica: str) -> ShardChannels | None:
-    """Return the shard channels of a replica whose name is in braces (`tell.lua`)."""
-    cluster = cast("object", client)
-    if not (isinstance(cluster, RedisCluster) and replica.startswith("{")):
-        return None
-    channels = ShardChannels(cluster, replica=replica)
-    channels.follow(inbox_key(replica))
-    return channels

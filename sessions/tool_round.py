@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from time import monotonic
 
@@ -16,26 +15,15 @@ import structlog
 from engine.messages import Request
 from sessions.conversation.conversation import Conversation, accepted_event
 from sessions.errors import Filtered, OwnershipLost, Refused, StoreDown, StoreFault
-from sessions.events import CallState, Failure, Question, Status
+from sessions.events import CallState, Failure, Status
 from sessions.filters.chain import Filters
 from sessions.limits.shares import Admission
 from sessions.observer import Observer
-from sessions.records import CallRecord, Meta, QuestionAnswer, digest
+from sessions.records import CallRecord, Meta
 from sessions.store.codec import encode_call, encode_turn, now_ms
 from sessions.store.history import LATE, History
 from sessions.store_errors import AGAIN_S, until_answered
-from sessions.tools.tool_registry import (
-    Accepted,
-    Answer,
-    CallContext,
-    Declined,
-    Dismissed,
-    Elicitation,
-    Progress,
-    ToolFailed,
-    ToolLost,
-    ToolRegistry,
-)
+from sessions.tools.tool_registry import CallContext, Progress, ToolFailed, ToolLost, ToolRegistry
 from sessions.turn.message_request import GenerationConfig
 from sessions.turn.policy import Policy
 from sessions.turn.prompt import HistoryPromptBuilder, Prompt
@@ -51,8 +39,6 @@ from sessions.turn.tool_calls import (
     expires_at,
     is_runnable,
     lost,
-    with_question,
-    withdrawn,
 )
 from sessions.turn.turn import Turn, first_of
 
@@ -116,7 +102,6 @@ class WaitingTurns:
             call_states=self._call_states,
             filters=self._filters,
             observer=self._observer,
-            wait_s=self._limits.wait_s,
         )
         await runs.recover()
         try:
@@ -128,14 +113,12 @@ class WaitingTurns:
             for one in several.exceptions:
                 if not isinstance(one, _Stopped):
                     raise one from None
-        finally:
-            runs.end()
         await self._call_states.cancel_all(conversation, live)
         if self._admission.draining and not live.turn.is_over:
             await asyncio.Event().wait()  # another replica continues it, or this one after its restart
 
     async def _watch(
-        self, conversation: Conversation, live: Turn, start_ready: Callable[[], Awaitable[None]]
+        self, conversation: Conversation, live: Turn, start_ready: Callable[[], None]
     ) -> None:
         """Wait until no call is open, or the end is decided; meanwhile run tools, expire calls, write the journal."""
         awaited = live.tool_round.awaited
@@ -147,7 +130,7 @@ class WaitingTurns:
             now = now_ms()
             for call in awaited.open:
                 await self._call_states.change(conversation, live, call.call_id, partial(expired, now_ms=now))
-            await start_ready()
+            start_ready()
             due = [at for call in awaited.open if (at := expires_at(call)) is not None]
             due += [] if is_kept else [now + int(AGAIN_S * 1000)]
             within_s = max(min(due) - now, 0) / 1000 if due else None
@@ -212,14 +195,8 @@ def _entry(live: Turn, context_from: str | None) -> bytes:
 class ToolRunner:
     """Runs one turn's calls here. `start_ready` starts those that may start, as tasks of a group.
 
-    `wait_s`: seconds that a question waits for the user.
-
     Each call is claimed in the store once, before it starts. A claim names the replica that made it. If that replica dies, only
     a tool that is declared idempotent runs again; otherwise the call is lost, and the model is informed.
-
-    A call asks the user one question at a time; a second one waits for the first. A question is a part of its call. So it is
-    journalled, survives a reload, and any device can answer it. It ends with its call; if the replica that runs the call dies,
-    nobody waits for the answer any more.
     """
 
     def __init__(
@@ -231,7 +208,6 @@ class ToolRunner:
         call_states: CallStates,
         filters: Filters,
         observer: Observer,
-        wait_s: float,
     ) -> None:
         self._conversation = conversation
         self._live = live
@@ -240,10 +216,6 @@ class ToolRunner:
         self._filters = filters
         self._observer = observer
         self._begun: set[str] = set()
-        self._wait_s = wait_s
-        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._given_up: list[tuple[str, str]] = []  # calls, with the questions whose answers nobody waits for
-        self._pending: dict[str, tuple[str, asyncio.Future[Answer]]] = {}
 
     async def recover(self) -> None:
         """Recover or give up calls that a dead replica had started. Raises OwnershipLost, StoreFault."""
@@ -253,24 +225,13 @@ class ToolRunner:
                 again = partial(claimed, runner=self._call_states.replica)
                 await self._change(call.call_id, again if tool is not None and tool.idempotent else lost)
 
-    async def start_ready(self, tasks: asyncio.TaskGroup) -> None:
-        """Start all calls that wait for nobody or were allowed, and hand answers to the tools that asked.
-
-        Raises OwnershipLost, StoreFault.
-        """
-        await self._withdraw_questions()
-        self._hand_over_answers()
+    def start_ready(self, tasks: asyncio.TaskGroup) -> None:
+        """Start all calls that wait for nobody or were allowed."""
         for call in self._open():
             may_run = is_runnable(call) or (call.state is CallState.RUNNING and self._is_mine(call))
             if may_run and call.call_id not in self._begun:
                 self._begun.add(call.call_id)
                 tasks.create_task(self._run(call))
-
-    def end(self) -> None:
-        """Dismiss all open questions: nobody will answer."""
-        for _, waiting in self._pending.values():
-            if not waiting.done():
-                waiting.set_result(Dismissed())
 
     def _open(self) -> tuple[CallRecord, ...]:
         awaited = self._live.tool_round.awaited
@@ -310,8 +271,6 @@ class ToolRunner:
             return partial(done, error=str(why)), "tool_failed"
         except Filtered:
             return partial(done, error="A filter of this server holds the result back."), Filtered.code
-        except (OwnershipLost, StoreFault):
-            raise
         except Exception:  # noqa: BLE001 - see above
             incident = secrets.token_hex(4)
             _tool_log.exception("tool failed", tool=call.name, incident=incident)
@@ -341,7 +300,6 @@ class ToolRunner:
             owner=owner,
             conversation=self._conversation.conversation_id,
             call_id=call.call_id,
-            elicit=partial(self._ask, call.call_id),
             progress=partial(self._publish_progress, call),
         )
 
@@ -356,60 +314,6 @@ class ToolRunner:
             message=progress.message or None,
         )
         self._conversation.publish_status(self._live, status)
-
-    async def _ask(self, call_id: str, elicitation: Elicitation) -> Answer:
-        """Return the user's answer. Raises ToolFailed, OwnershipLost, StoreFault."""
-        try:
-            await self._filters.check(elicitation.message, elicitation.schema)
-        except Filtered:
-            raise ToolFailed("A filter of this server holds the question back.") from None
-        async with self._turns[call_id]:
-            answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-            question = self._question(elicitation)
-            self._pending[call_id] = question.sha256, answer
-            try:
-                await asyncio.shield(self._change(call_id, partial(with_question, question=question)))
-                self._hand_over_answers()
-                return await answer
-            finally:
-                del self._pending[call_id]
-                if not answer.done() or answer.cancelled():  # the tool no longer waits for it
-                    self._given_up.append((call_id, question.sha256))
-                    self._live.tool_round.news.set()
-
-    async def _withdraw_questions(self) -> None:
-        """Withdraw the questions that tools no longer wait for. Raises OwnershipLost, StoreFault."""
-        while self._given_up:
-            call_id, sha256 = self._given_up.pop()
-            await self._change(call_id, partial(withdrawn, sha256=sha256))
-
-    def _hand_over_answers(self) -> None:
-        """Hand received answers to the waiting tools. A settled call gets none any more."""
-        awaited = self._live.tool_round.awaited
-        for call_id, (sha256, waiting) in self._pending.items():
-            call = awaited.get(call_id) if awaited is not None else None
-            if waiting.done():
-                continue
-            if call is None or call.state.is_settled:
-                waiting.set_result(Dismissed())
-            elif call.answer is not None and call.answer.sha256 == sha256:
-                waiting.set_result(_answer_result(call.answer))
-
-    def _question(self, elicitation: Elicitation) -> Question:
-        """Make a question. Its hash is unique: a late answer does not count for a repeated question."""
-        message, schema = elicitation.message, elicitation.schema
-        return Question(
-            message=message,
-            schema=schema,
-            sha256=digest(f"{secrets.token_hex(16)}\n{message}\n{schema}"),
-            expires_at=now_ms() + int(self._wait_s * 1000),
-        )
-
-
-def _answer_result(answer: QuestionAnswer) -> Answer:
-    if answer.content is not None:
-        return Accepted(msgspec.json.decode(answer.content))
-    return Dismissed() if answer.is_expired else Declined()
 
 
 class AnswerOutcome(msgspec.Struct, frozen=True):

@@ -77,7 +77,6 @@ TAKE_LONG = frozenset(
         "app/test_memory.py",
         "app/test_realtime_audio.py",
         "app/test_speech_models.py",
-        "app/test_tool_attacks.py",
         "app/test_voice.py",
         "attack/test_attacks_on_every_endpoint.py",
         "attack/test_attacks_on_the_gateway.py",

@@ -248,9 +248,9 @@ class ToolResult(ClientFrame, frozen=True, kw_only=True, tag="tool_result"):
 
 
 class ToolDecision(ClientFrame, frozen=True, kw_only=True, tag="tool_decision"):
-    """Allows or denies a call, or answers its question. `args`: arguments to run the call with instead, or the answer.
+    """Allows or denies a call. `args`: arguments to run the call with instead.
 
-    `args_sha256`: the hash of the arguments that the user saw, or the question's hash.
+    `args_sha256`: the hash of the arguments that the user saw.
     """
 
     call_id: Id

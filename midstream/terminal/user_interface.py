@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import threading
 import time
@@ -12,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Literal, Protocol
 
 from midstream.client import Client
-from midstream.reply import Call, Event, Question, Reasoning, Reply, Status
+from midstream.reply import Call, Event, Reasoning, Reply, Status
 from midstream.server_connection import Refused
 from midstream.terminal.texts import (
     call_line,
@@ -153,8 +152,7 @@ AGAIN_S = 1.0
 """Least pause before asking again about a call whose decision the server could not take."""
 QUIET_S = 0.3
 """Seconds without text before a question is asked: text may follow a call."""
-Answer = tuple[Literal["allow", "deny"], str | None]
-"""A decision for the server; with it, the answer to a tool's form, as the text of a JSON object."""
+Answer = Literal["allow", "deny"]
 
 
 class ReplyView:
@@ -176,9 +174,8 @@ class ReplyView:
         self._holds = False
         self._thinks_since: float | None = None
         self._shown_calls: dict[str, str] = {}
-        self._decided: set[tuple[str, str]] = set()  # calls, and the hashes of what was decided here
+        self._decided: set[str] = set()  # calls that were decided here
         self._open: Call | None = None  # about it the user is asked
-        self._open_sha256: str | None = None
         self._answering: asyncio.Task[Answer] | None = None
         self._quiet_from = 0.0  # by the monotonic clock: nothing is asked before
 
@@ -288,10 +285,9 @@ class ReplyView:
     def _ask(self) -> None:
         """Begin to ask about the first call that needs it, unless the user is being asked."""
         if self._answering is None:
-            asking = (call for call in self.reply.calls if (call.call_id, _asked(call)) not in self._decided)
-            self._open = next((call for call in asking if _asked(call)), None)
+            asking = (call for call in self.reply.calls if call.call_id not in self._decided)
+            self._open = next((call for call in asking if call.needs_decision), None)
             if self._open is not None:
-                self._open_sha256 = _asked(self._open)
                 self._answering = asyncio.create_task(self._answer(self._open))
 
     async def _answer(self, call: Call) -> Answer:
@@ -301,15 +297,13 @@ class ReplyView:
             print_error(f"{call.name} needs approval, but {self._ui.why_unasked}: denied.")
         self._ui.drop_typed()
         try:
-            if call.question is not None:
-                return await _filled_in(call.name, call.question, self._ui.ask)
-            return "allow" if await _agrees(permission(call), self._ui.ask) else "deny", None
+            return "allow" if await _agrees(permission(call), self._ui.ask) else "deny"
         except EOFError:
-            return "deny", None
+            return "deny"
 
     @property
     def _is_still_open(self) -> bool:
-        return self._open is not None and _asked(self._open) == self._open_sha256
+        return self._open is not None and self._open.needs_decision
 
     def _pause_questions(self, seconds: float) -> None:
         self._quiet_from = max(self._quiet_from, time.monotonic() + seconds)
@@ -322,31 +316,25 @@ class ReplyView:
             await asyncio.wait((answering,))
 
     async def _decide(self, answer: Answer) -> None:
-        """Send a decision; ask again if the server can't take it now, or it does not fit. Raises Disconnected.
+        """Send a decision; ask again if the server can't take it now. Raises Disconnected.
 
         If somebody else decided first, the reply shows that.
         """
-        call, sha256, self._answering = self._open, self._open_sha256, None
-        if call is None or sha256 is None or not self._is_still_open:
+        call, self._answering = self._open, None
+        if call is None or not call.needs_decision:
             return
-        self._decided.add((call.call_id, sha256))
-        decision, args = answer
-        ids = {"conversation_id": self.reply.accepted["conversation_id"]}
+        self._decided.add(call.call_id)
+        conversation_id = self.reply.accepted["conversation_id"]
         try:
-            await self._client.tool_decision(call.call_id, decision, args_sha256=sha256, args=args, **ids)
+            await self._client.tool_decision(
+                call.call_id, answer, args_sha256=call.args_sha256, conversation_id=conversation_id
+            )
         except Refused as refused:
             if refused.code != "conflict":
                 self._ui.fail(str(refused))
-            if refused.retryable or refused.code == "bad_params":
-                self._decided.discard((call.call_id, sha256))
+            if refused.retryable:
+                self._decided.discard(call.call_id)
                 self._pause_questions(max(AGAIN_S, (refused.retry_after_ms or 0) / 1000))
-
-
-def _asked(call: Call) -> str | None:
-    """Return the hash of what a call asks now; None if it asks nothing."""
-    if call.question is not None:
-        return call.question.sha256
-    return call.args_sha256 if call.needs_decision else None
 
 
 _BOOLEANS = {"y": True, "yes": True, "n": False, "no": False}
@@ -359,57 +347,3 @@ async def _agrees(question: str, ask: Ask) -> bool:
     while (line := (await ask(question)).strip().lower()) not in _BOOLEANS and line != "!":
         pass
     return _BOOLEANS.get(line, False)
-
-
-async def _filled_in(name: str, question: Question, ask: Ask) -> Answer:
-    """Ask for the fields of a tool's form, one after another. `!` declines; an empty line skips an optional field."""
-    schema = json.loads(question.schema)
-    about = f"{escaped(name)}: {escaped(question.message)} (! declines)\n"
-    if not schema["properties"]:
-        return ("allow", "{}") if await _agrees(f"{about}[y/n] ", ask) else ("deny", None)
-    content = {}
-    for field_name, field in schema["properties"].items():
-        is_optional = field_name not in schema.get("required", ())
-        label = f"{escaped(str(field.get('title', field_name)))}{_hint(field, optional=is_optional)}: "
-        value = None
-        while value is None:
-            line, about = (await ask(about + label)).strip(), ""
-            if line == "!":
-                return "deny", None
-            if not line and is_optional:
-                break
-            value = _value(field, line)
-        else:
-            content[field_name] = value
-    return "allow", json.dumps(content)
-
-
-def _choices(field: dict[str, Any]) -> list[str] | None:
-    source = field.get("items") or field
-    titled = source.get("oneOf") or source.get("anyOf")
-    return source.get("enum") if titled is None else [one["const"] for one in titled]
-
-
-def _hint(field: dict[str, Any], *, optional: bool) -> str:
-    if field["type"] == "boolean":
-        return " [y/n]"
-    if (choices := _choices(field)) is not None:
-        several = ", several with commas" if field["type"] == "array" else ""
-        return f" ({escaped(' / '.join(choices))}{several})"
-    return " (may be empty)" if optional else ""
-
-
-def _value(field: dict[str, Any], line: str) -> Any:
-    """Return the value of a line for a field; None if it is invalid. The server checks the rest."""
-    match field["type"]:
-        case "boolean":
-            return _BOOLEANS.get(line.lower())
-        case "array":
-            return [part.strip() for part in line.split(",") if part.strip()]
-        case "string":
-            choices = _choices(field)
-            return line if choices is None or line in choices else None
-    try:
-        return int(line) if field["type"] == "integer" else float(line)
-    except ValueError:
-        return None

@@ -146,7 +146,6 @@ class HistoryRemover:
             conversation.owner, shown
         )  # they would outlive the conversation by up to an hour
         await self._storage.index.forget(conversation.owner, conversation.conversation_id)
-        await self._storage.compaction.forget(conversation.keys)
         conversation.publish_deleted(epoch)
 
     async def erase(self, owner: Owner) -> AsyncIterator[str]:
@@ -166,7 +165,6 @@ class HistoryRemover:
                     found, is_former = True, is_former or one.holder != owner
                     yield one.conversation_id
             if not found:
-                await self._storage.notes.forget_all(owner)
                 await self._storage.images.forget(owner)  # and what was sent meanwhile
                 for holder in holders:
                     await self._storage.ledger.forget(str(holder))

@@ -476,15 +476,9 @@ def with_content(event: Accepted, message: MessageRecord) -> Accepted:
 
 
 class ConversationRegistry:
-    """Opens a conversation on demand, and drops it when it is not needed.
+    """Opens a conversation on demand, and drops it when it is not needed."""
 
-    `opened` and `closed` are called with its key in the store.
-    """
-
-    def __init__(
-        self, *, opened: Callable[[str], None] | None = None, closed: Callable[[str], None] | None = None
-    ) -> None:
-        self._opened, self._closed = opened, closed
+    def __init__(self) -> None:
         self._live: dict[tuple[Owner, str], Conversation] = {}
         self._by_key: dict[str, Conversation] = {}
         self._attached: Attached = {}
@@ -502,8 +496,6 @@ class ConversationRegistry:
         if key not in self._live:
             self._live[key] = new = Conversation(owner, conversation_id, attached=self._attached)
             self._by_key[new.keys.conversation] = new
-            if self._opened is not None:
-                self._opened(new.keys.conversation)
         return self._live[key]
 
     def by_key(self, key: str) -> Conversation | None:
@@ -555,8 +547,6 @@ class ConversationRegistry:
         if conversation.idle and self.by_key(conversation.keys.conversation) is conversation:
             del self._live[conversation.owner, conversation.conversation_id]
             del self._by_key[conversation.keys.conversation]
-            if self._closed is not None:
-                self._closed(conversation.keys.conversation)
 
     def attached(self, subscriber: Subscriber) -> list[Conversation]:
         """Return the conversations that a connection is attached to."""

@@ -1,16 +1,8 @@
-"""The filter of an operator's lists: words and patterns, looked for in a text piece by piece. What may still match is held back.
-
-A pattern has `re`'s syntax, if a match has a known maximum length: no unbounded repeats, lookaround or back references. The
-matches are those of `re`, but the algorithm is another (K. Thompson, "Regular expression search algorithm",
-CACM 11 (6), 1968). The work for each character is bounded by the size of the patterns, and it is known at
-each character whether a match is still possible. Backtracking engines offer neither; RE2 offers only the first.
-"""
+"""The filter of an operator's lists: words and patterns, looked for in a text piece by piece. What may still match is held back."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Sequence
-from enum import IntEnum
+from collections.abc import Iterable
 from functools import lru_cache
 from importlib import import_module
 from typing import Annotated, Any, Protocol
@@ -24,20 +16,19 @@ from engine.text.detokenizer import floor_boundary
 from sessions.filters.chain import Filter, Filters, Passed, ReplyFilter, slices
 
 MAX_CHARS = 128
-MOST_EDGES = 20_000
-"""Edges of one pattern's automaton; each copy of a repeated part has its own."""
-MOST_KNOWN = 16_384
-"""Transitions that are remembered."""
+TIMEOUT_S = 0.1
+"""Seconds of CPU time for one search of a pattern. A text that takes longer is filtered: a harmless one could hide a match."""
 ROOT = 0
-"""The root of a tree, and the state where every match begins."""
 _SPACED = regex.compile(
     r"[[\p{L}\p{N}\p{M}\p{Pc}]--[\p{Line_Break=SA}\p{scx=Han}\p{scx=Hiragana}\p{scx=Katakana}\p{scx=Bopomofo}]]",
     regex.V1,
 )
 _MARK = regex.compile(r"\p{M}")
 _INVISIBLE = regex.compile(r"\p{Default_Ignorable_Code_Point}")
-_parser: Any = re._parser  # type: ignore[attr-defined] # noqa: SLF001 - `re` has no public parser
-_compiler: Any = re._compiler  # type: ignore[attr-defined] # noqa: SLF001 - nor public character classes, with case
+_PART = regex.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[$^]|.", regex.DOTALL)
+"""A part of a pattern: an escape, a character class, an assertion, or another character."""
+_ASSERTIONS = {"^", "$", r"\b", r"\B", r"\m", r"\M", r"\Z", r"\z"}
+_LOOKAROUND = regex.compile(r"\(\?<?[=!]")
 
 
 class FilterLists(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,7 +43,7 @@ class InvalidFilters(Exception):
 
 
 class FilterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An operator's table. `max_chars`: the longest match of a pattern, and so the longest text that is held back for one."""
+    """An operator's table. `max_chars`: the longest match of a pattern that is found, and so the longest text that is held back for one."""
 
     input: FilterLists = FilterLists()
     output: FilterLists = FilterLists()
@@ -66,14 +57,12 @@ def filters_from(table: Any) -> Filters:
         options = msgspec.convert(table, FilterOptions)
     except msgspec.ValidationError as error:
         raise InvalidFilters(str(error)) from error
-    lists = ListFilter(
-        incoming=_lists("input", options.input, options.max_chars),
-        outgoing=_lists("output", options.output, options.max_chars),
-    )
-    return Filters([lists, *(_hook(name) for name in options.hooks)])
+    incoming, outgoing = (_checked(name, getattr(options, name), options) for name in ("input", "output"))
+    lists = list_filters(incoming=incoming, outgoing=outgoing, max_chars=options.max_chars)
+    return Filters([*lists, *(_hook(name) for name in options.hooks)])
 
 
-def _lists(name: str, listed: FilterLists, max_chars: int) -> MatchLists:
+def _checked(name: str, listed: FilterLists, options: FilterOptions) -> FilterLists:
     """Return the lists of `name` (`input`, `output`). Raises InvalidFilters, with the place of the entry."""
     for number, word in enumerate(listed.words):
         try:
@@ -82,10 +71,22 @@ def _lists(name: str, listed: FilterLists, max_chars: int) -> MatchLists:
             raise InvalidFilters(f"{name}.words[{number}] {word!r}: {error}") from None
     for number, pattern in enumerate(listed.patterns):
         try:
-            PatternSet([pattern], max_chars=max_chars)
+            PatternSet([pattern], max_chars=options.max_chars)
         except UnsupportedPattern as error:
             raise InvalidFilters(f"{name}.patterns[{number}] {pattern!r}: {error}") from None
-    return MatchLists(listed.words, listed.patterns, max_chars=max_chars)
+    return listed
+
+
+def list_filters(
+    *, incoming: FilterLists = FilterLists(), outgoing: FilterLists = FilterLists(), max_chars: int = MAX_CHARS
+) -> list[Filter]:
+    """Return a filter for words, and one for patterns. Raises UnsupportedPattern, and ValueError for an empty word."""
+    words = (WordList(lists.words) if lists.words else None for lists in (incoming, outgoing))
+    patterns = (
+        PatternSet(lists.patterns, max_chars=max_chars) if lists.patterns else None
+        for lists in (incoming, outgoing)
+    )
+    return [ListFilter(*words), ListFilter(*patterns)]
 
 
 def _hook(name: str) -> Filter:
@@ -100,18 +101,26 @@ def _hook(name: str) -> Filter:
     return made
 
 
-class ListFilter(Filter):
-    """Refuses messages with listed words or patterns, and ends replies with such."""
+class Matcher(Protocol):
+    """What a text is searched for."""
 
-    def __init__(self, *, incoming: MatchLists, outgoing: MatchLists) -> None:
+    def begin(self) -> ReplyFilter:
+        """Return a reader of one text. How the text is divided makes no difference to it."""
+        ...
+
+
+class ListFilter(Filter):
+    """Refuses messages in which something is found, and ends replies where something is found. None: nothing is looked for."""
+
+    def __init__(self, incoming: Matcher | None, outgoing: Matcher | None) -> None:
         self._incoming = incoming
         self._outgoing = outgoing
 
     async def refuses(self, message: str) -> bool:
         """See `Filter`. Long messages let other tasks run."""
-        reader = self._incoming.begin()
-        if reader is None:
+        if self._incoming is None:
             return False
+        reader = self._incoming.begin()
         async for part in slices(message):
             if reader.feed(part).filtered:
                 return True
@@ -119,89 +128,52 @@ class ListFilter(Filter):
 
     def reply(self) -> ReplyFilter | None:
         """See `Filter`."""
-        return self._outgoing.begin()
-
-
-class MatchLists:
-    """Words and patterns to look for. Raises UnsupportedPattern, and ValueError for an empty word."""
-
-    def __init__(self, words: Sequence[str], patterns: Sequence[str], *, max_chars: int) -> None:
-        self._scans: list[Callable[[], Scan]] = []
-        if words:
-            listed = WordList(words)
-            self._scans.append(lambda: WordScan(listed))
-        if patterns:
-            known = PatternSet(patterns, max_chars=max_chars)
-            self._scans.append(lambda: PatternScan(known))
-
-    def begin(self) -> HoldbackFilter | None:
-        """Return a reader of one text; None if the lists are empty."""
-        return HoldbackFilter([make() for make in self._scans]) if self._scans else None
-
-
-class Scan(Protocol):
-    """Looks for matches in a text, character by character."""
-
-    @property
-    def earliest(self) -> int | None:
-        """The beginning of the first match that is complete or still possible; None if there is none."""
-        ...
-
-    def step(self, at: int, char: str) -> bool:
-        """Read the next character, at this offset; return whether it completes a match."""
-        ...
-
-    def end(self) -> bool:
-        """End the text; return whether that completes a match."""
-        ...
+        return None if self._outgoing is None else self._outgoing.begin()
 
 
 class HoldbackFilter:
-    """A reply's filter over scans.
+    """A reply's filter. `waiting`: the held text; it begins with the first match that is still possible.
 
-    The held text begins with the first match that is still possible. When one is complete, all held text is dropped,
-    even the beginning of a longer match around it.
+    When a match is complete, all held text is dropped, even the beginning of a longer match around it.
     """
 
-    __slots__ = ("_filtered", "_offset", "_scans", "_waiting")
-
-    def __init__(self, scans: Sequence[Scan]) -> None:
-        self._scans = scans
-        self._waiting = ""
-        self._offset = 0  # of the held text
+    def __init__(self) -> None:
+        self.waiting = ""
+        self.passed = 0
+        """Characters before the held text."""
+        self.before = ""
+        """The last of them."""
         self._filtered = False
 
     def feed(self, text: str) -> Passed:
-        """See `ReplyFilter`. How the text is divided makes no difference."""
+        """See `ReplyFilter`."""
         if not self._filtered:
-            read = self._read(text, self._offset + len(self._waiting))
-            self._filtered = read is not None
-            self._waiting += text[:read]
-        return self._pass()
+            self._filtered = self.read(text)
+        free = floor_boundary(self.waiting, self.first_possible())
+        text, self.waiting = self.waiting[:free], self.waiting[free:]
+        self.passed += free
+        self.before = text[-1:] or self.before
+        return Passed(text, self._filtered)
 
     def finish(self) -> Passed:
         """See `ReplyFilter`."""
-        self._filtered = self._filtered or any(scan.end() for scan in self._scans)
+        self._filtered = self._filtered or self.ends()
         if self._filtered:
-            return self._pass()
-        text, self._waiting = self._waiting, ""
+            return self.feed("")
+        text, self.waiting = self.waiting, ""
         return Passed(text)
 
-    def _read(self, text: str, at: int) -> int | None:
-        """Read up to the end of the first match; return the number of characters read, None if there is no match."""
-        for number, char in enumerate(text):
-            for scan in self._scans:
-                if scan.step(at + number, char):
-                    return number + 1
-        return None
+    def read(self, text: str) -> bool:
+        """Add a text to the held one, up to the end of the first match; return whether there is one."""
+        raise NotImplementedError
 
-    def _pass(self) -> Passed:
-        starts = [start for scan in self._scans if (start := scan.earliest) is not None]
-        free = min(starts) - self._offset if starts else len(self._waiting)
-        free = floor_boundary(self._waiting, free)
-        text, self._waiting = self._waiting[:free], self._waiting[free:]
-        self._offset += free
-        return Passed(text, self._filtered)
+    def first_possible(self) -> int:
+        """Return where in the held text the first match begins that is complete or possible; its length if there is none."""
+        raise NotImplementedError
+
+    def ends(self) -> bool:
+        """Return whether the end of the text completes a match."""
+        raise NotImplementedError
 
 
 class WordList:
@@ -243,31 +215,38 @@ class WordList:
         """Return whether a word ends at a node."""
         return node in self._ends
 
+    def begin(self) -> WordFilter:
+        """See `Matcher`."""
+        return WordFilter(self)
 
-class WordScan:
-    """A `Scan` for words: current nodes of the tree, each with the beginning of its match, the first match first."""
 
-    __slots__ = ("_last", "_starts", "_words")
+class WordFilter(HoldbackFilter):
+    """A filter for words: current nodes of the tree, each with the beginning of its match, the first match first."""
 
     def __init__(self, words: WordList) -> None:
+        super().__init__()
         self._words = words
         self._starts: dict[int, int] = {}
         self._last = _NOTHING
 
-    @property
-    def earliest(self) -> int | None:
-        """See `Scan`."""
-        return next(iter(self._starts.values()), None)
-
-    def step(self, at: int, char: str) -> bool:
-        """See `Scan`."""
-        for point in _folded(char):  # noqa: SIM110 - three times faster than any()
-            if self._take(at, point):
-                return True
+    def read(self, text: str) -> bool:
+        """See `HoldbackFilter`."""
+        at = self.passed + len(self.waiting)
+        for number, char in enumerate(text):
+            for point in _folded(char):
+                if self._take(at + number, point):
+                    self.waiting += text[: number + 1]
+                    return True
+        self.waiting += text
         return False
 
-    def end(self) -> bool:
-        """See `Scan`."""
+    def first_possible(self) -> int:
+        """See `HoldbackFilter`."""
+        first = next(iter(self._starts.values()), None)
+        return len(self.waiting) if first is None else first - self.passed
+
+    def ends(self) -> bool:
+        """See `HoldbackFilter`."""
         return any(self._words.is_word(node) for node in self._starts)
 
     def _take(self, at: int, point: _Point) -> bool:
@@ -276,7 +255,7 @@ class WordScan:
         if point.char == last.char == " ":
             return False  # a run of white space counts once
         apart = not (point.mark or (point.spaced and last.spaced))
-        if apart and self._starts and self.end():
+        if apart and self._starts and self.ends():
             return True
         following = {}
         for node, start in self._starts.items():
@@ -314,232 +293,110 @@ class UnsupportedPattern(ValueError):
     """A pattern can't be used. The message says why."""
 
 
-class PatternScan:
-    """A `Scan` for patterns: the current states, each with the beginning of its match, the first match first."""
-
-    __slots__ = ("_before", "_live", "_patterns")
-
-    def __init__(self, patterns: PatternSet) -> None:
-        self._patterns = patterns
-        self._live: dict[int, int] = {}
-        self._before = Before.NOTHING
-
-    @property
-    def earliest(self) -> int | None:
-        """See `Scan`."""
-        return next(iter(self._live.values()), None)
-
-    def step(self, at: int, char: str) -> bool:
-        """See `Scan`."""
-        following: dict[int, int] = {}
-        complete = False
-        for state, start in (*self._live.items(), (ROOT, at)):
-            move = self._patterns.move(state, self._before, char)
-            if move.complete_before:
-                return True
-            complete = complete or move.complete
-            for target in move.targets:
-                following.setdefault(target, start)
-        self._live = following
-        self._before = before(char)
-        return complete
-
-    def end(self) -> bool:
-        """See `Scan`."""
-        return any(self._patterns.move(state, self._before, "").complete_before for state in self._live)
-
-
-class Before(IntEnum):
-    """What precedes a position, as far as assertions need it."""
-
-    NOTHING = 0
-    NEWLINE = 1
-    WORD = 2
-    OTHER = 3
-
-
-@lru_cache(maxsize=4096)
-def before(char: str) -> Before:
-    """Return how a character counts for the position after it."""
-    if char == "\n":
-        return Before.NEWLINE
-    return Before.WORD if _is_word(char) else Before.OTHER
-
-
-def _is_word(char: str) -> bool:
-    return char.isalnum() or char == "_"
-
-
 class PatternSet:
-    """The automaton of several patterns: the edges of each state and of `ROOT`, and the transitions that scans have used so far.
+    """Patterns in the syntax of the package `regex`, which has that of `re`; `^` and `$` match at the ends of lines.
 
-    Raises UnsupportedPattern if a pattern is invalid, may match nothing, or has matches of unbounded length or
-    above `max_chars`.
+    Only matches of 1 to `max_chars` characters are found. Raises UnsupportedPattern.
     """
 
     def __init__(self, patterns: Iterable[str], *, max_chars: int) -> None:
-        self._states: list[Edges] = [()]
-        for pattern in patterns:
-            self._states[ROOT] += _Builder(self._states).build(_parsed(pattern, max_chars))
-        self._has_guards = [any(edge.guards for edge in edges) for edges in self._states]
-        self._known: dict[tuple[int, Before, str], Transition] = {}
+        self.patterns = [Pattern(pattern) for pattern in patterns]
+        self.max_chars = max_chars
 
-    def move(self, state: int, before: Before, char: str) -> Transition:
-        """Return what the next character, after `before`, does in a state; an empty `char` is the end of the text."""
-        if not self._has_guards[state]:
-            before = Before.OTHER
-        return self._known.get((state, before, char)) or self._learn(state, before, char)
+    def begin(self) -> PatternFilter:
+        """See `Matcher`."""
+        return PatternFilter(self)
 
-    def _learn(self, state: int, before: Before, char: str) -> Transition:
-        ways = [edge for edge in self._states[state] if all(holds(before, char) for holds in edge.guards)]
-        targets = tuple(dict.fromkeys(edge.target for edge in ways if edge.test and char and edge.test(char)))
-        move = Transition(
-            complete_before=any(edge.test is None for edge in ways),
-            complete=any(
-                edge.test is None and not edge.guards for target in targets for edge in self._states[target]
-            ),
-            targets=targets,
+
+class Pattern:
+    """A compiled pattern. `needs_next`: a match may depend on the character after it."""
+
+    def __init__(self, pattern: str) -> None:
+        parts = _PART.findall(pattern)
+        if _LOOKAROUND.search("".join(part for part in parts if len(part) == 1)):
+            raise UnsupportedPattern("Looking around, as in (?=…) and (?<!…), can't be used here.")
+        # the end of the text so far says nothing: whatever is asserted there may be so
+        unsure = "".join(rf"(?:{part}|\Z)" if part in _ASSERTIONS else part for part in parts)
+        try:
+            self.regex, self._unsure = (regex.compile(one, regex.MULTILINE) for one in (pattern, unsure))
+        except (regex.error, ValueError, RecursionError, OverflowError) as error:
+            raise UnsupportedPattern(f"It is not a regular expression: {error}.") from None
+        if any(not found[0] for found in self.regex.finditer("\na.a\n", overlapped=True)) or self.regex.match(""):
+            raise UnsupportedPattern("It matches the empty text.")
+        self.needs_next = not _ASSERTIONS.isdisjoint(parts)
+
+    def first_possible(self, text: str, start: int) -> int:
+        """Return where the first match begins that is whole, or that more text may complete; the text's length if there is none."""
+        found = self._unsure.search(text, start, partial=True, timeout=TIMEOUT_S)
+        if found is None or found.partial:
+            return len(text) if found is None else found.start()
+        # `search` prefers a whole match to a partial one before it
+        places = range(start, found.start())
+        return next((place for place in places if self._may_begin_at(text, place)), found.start())
+
+    def _may_begin_at(self, text: str, place: int) -> bool:
+        return self._unsure.match(text, place, partial=True, timeout=TIMEOUT_S) is not None
+
+
+class PatternFilter(HoldbackFilter):
+    """A filter for patterns. If a search takes too long, the text ends there."""
+
+    def __init__(self, patterns: PatternSet) -> None:
+        super().__init__()
+        self._patterns = patterns.patterns
+        self._max_chars = patterns.max_chars
+
+    def feed(self, text: str) -> Passed:
+        """See `ReplyFilter`."""
+        try:
+            return super().feed(text)
+        except TimeoutError:
+            return self._give_up()
+
+    def finish(self) -> Passed:
+        """See `ReplyFilter`."""
+        try:
+            return super().finish()
+        except TimeoutError:
+            return self._give_up()
+
+    def _give_up(self) -> Passed:
+        self.waiting, self._filtered = "", True
+        return Passed("", filtered=True)
+
+    def read(self, text: str) -> bool:
+        """See `HoldbackFilter`."""
+        known, start = self.before + self.waiting + text, len(self.before)
+        if any(one.regex.search(known, start, timeout=TIMEOUT_S) for one in self._patterns):
+            return any(self._read_char(char) for char in text)  # rare: find out where the first match ends
+        self.waiting += text
+        return False
+
+    def _read_char(self, char: str) -> bool:
+        self.waiting += char
+        return self._has_match(is_whole=False)
+
+    def first_possible(self) -> int:
+        """See `HoldbackFilter`."""
+        known, start = self._known()
+        first = min(one.first_possible(known, start) for one in self._patterns)
+        return first - len(self.before)
+
+    def ends(self) -> bool:
+        """See `HoldbackFilter`."""
+        return self._has_match(is_whole=True)
+
+    def _has_match(self, *, is_whole: bool) -> bool:
+        """Return whether a match is complete, whatever follows unless the text is whole."""
+        known, start = self._known()
+        return any(
+            0 < found.end() - found.start() <= self._max_chars
+            and (is_whole or found.end() < len(known) or not one.needs_next)
+            for one in self._patterns
+            for found in one.regex.finditer(known, start, overlapped=True, timeout=TIMEOUT_S)
         )
-        if len(self._known) >= MOST_KNOWN:
-            self._known.clear()
-        self._known[state, before, char] = move
-        return move
 
-
-class Transition(msgspec.Struct, frozen=True, gc=False):
-    """A character's effect in a state. `complete_before`: a match ended before it; `complete`: one ends with it."""
-
-    complete_before: bool
-    complete: bool
-    targets: tuple[int, ...]
-
-
-Guard = Callable[[Before, str], bool]
-"""An assertion about a position, by what precedes it and the next character, which is empty at the end of the text."""
-
-
-class Edge(msgspec.Struct, frozen=True):
-    """A transition: if all guards hold, by a character that passes the test; without a test it ends a match."""
-
-    guards: frozenset[Guard]
-    test: Callable[[str], object] | None
-    target: int
-
-
-Edges = tuple[Edge, ...]
-MATCH = Edge(frozenset(), None, -1)
-
-
-def _parsed(pattern: str, max_chars: int) -> Any:
-    try:
-        parsed = _parser.parse(pattern)
-    except (re.error, ValueError, RecursionError, OverflowError) as error:
-        raise UnsupportedPattern(f"It is not a regular expression: {error}.") from None
-    least, most = parsed.getwidth()
-    if most > max_chars:
-        raise UnsupportedPattern(
-            f"Its matches may be longer than {max_chars} characters: limit its repeats, as in {{1,20}}."
-        )
-    if least == 0:
-        raise UnsupportedPattern("It matches the empty text.")
-    return parsed
-
-
-class _Builder:
-    """Builds one pattern's states from its end to its beginning."""
-
-    def __init__(self, states: list[Edges]) -> None:
-        self._states = states
-        self._left = MOST_EDGES
-
-    def build(self, parsed: Any) -> Edges:
-        return self._sequence(parsed, parsed.state.flags, (MATCH,))
-
-    def _sequence(self, items: Any, flags: int, then: Edges) -> Edges:
-        for item in reversed(items):
-            then = self._item(item, flags, then)
-        return then
-
-    def _item(self, item: Any, flags: int, then: Edges) -> Edges:
-        operation, value = item
-        match operation.name:
-            case "LITERAL" | "NOT_LITERAL" | "IN" | "ANY":
-                return (Edge(frozenset(), _test(item, flags), self._state(then)),)
-            case "SUBPATTERN":
-                _, added, removed, items = value
-                return self._sequence(items, (flags | added) & ~removed, then)
-            case "BRANCH":
-                return self._count(_joined(self._sequence(items, flags, then) for items in value[1]))
-            case "MAX_REPEAT" | "MIN_REPEAT":
-                return self._repeat(value, flags, then)
-            case "AT":
-                guard = _guard(value.name, flags)
-                return tuple(Edge(edge.guards | {guard}, edge.test, edge.target) for edge in then)
-            case other:
-                raise UnsupportedPattern(f"{_OUTSIDE.get(other, other)} can't be used here.")
-
-    def _repeat(self, value: Any, flags: int, then: Edges) -> Edges:
-        least, most, items = value
-        if items.getwidth()[1] == 0:  # repeating an assertion changes nothing
-            least, most = min(least, 1), min(most, 1)
-        edges = then
-        for _ in range(most - least):
-            edges = self._count(_joined([self._sequence(items, flags, edges), then]))
-        for _ in range(least):
-            edges = self._sequence(items, flags, edges)
-        return edges
-
-    def _state(self, edges: Edges) -> int:
-        self._states.append(self._count(edges))
-        return len(self._states) - 1
-
-    def _count(self, edges: Edges) -> Edges:
-        self._left -= len(edges)
-        if self._left < 0:
-            raise UnsupportedPattern("It is too large: it nests repeats, or repeats many alternatives often.")
-        return edges
-
-
-_OUTSIDE = {
-    "ASSERT": "Looking around, (?=…) or (?<=…),",
-    "ASSERT_NOT": "Looking around, (?!…) or (?<!…),",
-    "ATOMIC_GROUP": "An atomic group, (?>…),",
-    "POSSESSIVE_REPEAT": "A possessive repeat, such as ?+,",
-    "GROUPREF": "A back reference",
-    "GROUPREF_EXISTS": "A conditional group",
-}
-
-
-def _joined(ways: Iterable[Edges]) -> Edges:
-    return tuple(dict.fromkeys(edge for edges in ways for edge in edges))
-
-
-def _test(item: Any, flags: int) -> Callable[[str], object]:
-    """Return a test of one character for a literal or a class, as `re` would match it."""
-    state = _parser.State()
-    state.flags = flags
-    compiled: re.Pattern[str] = _compiler.compile(_parser.SubPattern(state, [item]))
-    return compiled.match
-
-
-_GUARDS: dict[str, Guard] = {
-    "AT_BOUNDARY": lambda before, char: (before is Before.WORD) is not _is_word(char),
-    "AT_NON_BOUNDARY": lambda before, char: (before is Before.WORD) is _is_word(char),
-    "AT_BEGINNING": lambda before, _: before is Before.NOTHING,
-    "AT_BEGINNING_STRING": lambda before, _: before is Before.NOTHING,
-    "AT_END_STRING": lambda _, char: not char,
-}
-_LINE_GUARDS: dict[str, Guard] = _GUARDS | {
-    "AT_BEGINNING": lambda before, _: before in (Before.NOTHING, Before.NEWLINE),
-    "AT_END": lambda _, char: char in ("", "\n"),
-}
-"""The guards with the flag `m`."""
-
-
-def _guard(name: str, flags: int) -> Guard:
-    if flags & re.ASCII:
-        raise UnsupportedPattern(r"The flag `a` can't be used with \b, \B, ^ and the like.")
-    guard = (_LINE_GUARDS if flags & re.MULTILINE else _GUARDS).get(name)
-    if guard is None:
-        raise UnsupportedPattern(r"$ can't be used here: write \Z, or (?m) for the ends of lines.")
-    return guard
+    def _known(self) -> tuple[str, int]:
+        """Return the text, and where the first match may begin."""
+        dropped = max(len(self.waiting) - self._max_chars - 1, 0)  # one more: it may show that a match has ended
+        return self.before + self.waiting, len(self.before) + dropped

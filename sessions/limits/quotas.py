@@ -1,4 +1,4 @@
-"""What all replicas count together, in the store: quotas of messages and tokens, and connections.
+"""What all replicas count together, in the store: quotas of messages and tokens.
 
 A store that does not answer within `TIMEOUT_S` refuses nobody.
 """
@@ -9,8 +9,7 @@ import asyncio
 import math
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
@@ -341,143 +340,3 @@ class RedisCounters:
 
 def _count_key(quota: Quota) -> str:
     return f"ms:limit:{quota.kind.value}:{quota.subject}"
-
-
-RENEW_S = 3.0
-LEASE_S = 10.0
-KEPT_S = 3600.0
-"""How long a set lives without a renewal; all are renewed twice in that time."""
-BATCH = 500
-_REPLICAS = "ms:replicas"
-
-
-class TooManyConnections(Exception):
-    """A client, or a key, has no room for another connection. The message is for the client."""
-
-
-class ConnectionLeases:
-    """The connections of each client and key. `run` must be running."""
-
-    def __init__(
-        self,
-        client: Redis,
-        *,
-        max_per_client: int | None,
-        max_per_key: int | None,
-        replica: str | None = None,
-    ) -> None:
-        """`max_per_client`, `max_per_key`: None: no limit."""
-        self._client = client
-        self._is_cluster = isinstance(cast("object", client), RedisCluster)
-        self._replica = replica or secrets.token_hex(8)
-        self._limits = (max_per_client, max_per_key)
-        self._others: list[str] = []
-        self._held: dict[str, set[str]] = {}
-        self._released: dict[str, set[str]] = {}
-        self._wake = asyncio.Event()
-        self._write_at = 0.0
-        self._acquire_script = client.register_script((LUA / "sit.lua").read_text())
-        self._renew_script = client.register_script((LUA / "beat.lua").read_text())
-
-    async def acquire(self, client: Client, connection_id: str) -> None:
-        """Count a connection. Raises TooManyConnections."""
-        for subject in self._limits_of(client):
-            self._held.setdefault(subject, set()).add(connection_id)
-        try:
-            async with asyncio.timeout(TIMEOUT_S):
-                with with_heaviness(never_heavy):  # a timeout behind other work would lift the limits
-                    await self._count(self._limits_of(client), connection_id)
-        except (StoreDown, TimeoutError):
-            self._write_at = 0.0  # counted with the next renewal that the store answers
-            _log.warning("connection counting failed, all admitted")
-        except BaseException:
-            self.release(client, connection_id)
-            raise
-
-    def release(self, client: Client, connection_id: str) -> None:
-        """Stop counting a connection, as soon as the store answers."""
-        for subject in self._limits_of(client):
-            held = self._held.get(subject, set())
-            held.discard(connection_id)
-            if not held:
-                self._held.pop(subject, None)
-            self._released.setdefault(subject, set()).add(connection_id)
-        self._wake.set()
-
-    async def run(self) -> None:
-        """Renew this replica's sets, and remove ended connections, until cancelled."""
-        while True:
-            with suppress(StoreDown):  # the next new connection logs it
-                await self.renew()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(RENEW_S):
-                    await self._wake.wait()
-            self._wake.clear()
-
-    async def renew(self) -> None:
-        """Renew and remove once. Raises StoreDown."""
-        with store_errors():
-            alive = await self._renew_script(keys=[_REPLICAS], args=[self._replica, int(LEASE_S * 1000)])
-        self._others = [name.decode() for name in alive if name.decode() != self._replica]
-        await self._write_released()
-        now = asyncio.get_running_loop().time()
-        if now >= self._write_at:
-            await self._write_all()
-            self._write_at = now + KEPT_S / 2
-
-    async def end(self) -> None:
-        """End the lease: this replica's sets no longer count. Raises StoreDown."""
-        with store_errors():
-            await self._client.zrem(_REPLICAS, self._replica)
-
-    def _limits_of(self, client: Client) -> dict[str, tuple[str, int]]:
-        """Return what a connection counts for, by subject: whether that is a client or a key, and its limit."""
-        named = zip(("client", "key"), quota_subjects(client), self._limits, strict=True)
-        return {subject: (whose, limit) for whose, subject, limit in named if limit is not None}
-
-    async def _count(self, limits: dict[str, tuple[str, int]], connection_id: str) -> None:
-        replicas = [self._replica, *self._others]
-        # in a cluster a script sees one slot, that of one subject
-        for subjects in [[one] for one in limits] if self._is_cluster else [list(limits)]:
-            keys = [_key(subject, replica) for subject in subjects for replica in replicas]
-            counts = [part for subject in subjects for part in (len(replicas), limits[subject][1])]
-            with store_errors():
-                full = int(
-                    await self._acquire_script(keys=keys, args=[connection_id, int(KEPT_S * 1000), *counts])
-                )
-            if full:
-                whose, limit = limits[subjects[full - 1]]
-                raise TooManyConnections(f"At most {limit} connections per {whose}.")
-
-    async def _write_released(self) -> None:
-        left, self._released = self._released, {}
-        try:
-            for batch in _batches(left):
-                with store_errors():
-                    pipe = self._client.pipeline(transaction=False)
-                    for subject in batch:
-                        pipe.srem(_key(subject, self._replica), *left[subject])
-                    await pipe.execute()
-        except StoreDown:
-            for subject, gone in left.items():
-                self._released.setdefault(subject, set()).update(gone)
-            raise
-
-    async def _write_all(self) -> None:
-        for batch in _batches(self._held):
-            with store_errors():
-                pipe = self._client.pipeline(transaction=False)
-                for subject in batch:
-                    if held := self._held.get(subject):
-                        pipe.sadd(_key(subject, self._replica), *held)
-                        pipe.pexpire(_key(subject, self._replica), int(KEPT_S * 1000))
-                await pipe.execute()
-
-
-def _batches(names: Iterable[str]) -> Iterator[list[str]]:
-    every = list(names)
-    return (every[at : at + BATCH] for at in range(0, len(every), BATCH))
-
-
-def _key(subject: str, replica: str) -> str:
-    return f"ms:seats:{subject}:{replica}"

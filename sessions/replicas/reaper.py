@@ -43,7 +43,6 @@ class Reaper:
         self._storage = storage
         self._history = storage.history
         self._ownership = storage.ownership
-        self._compaction = storage.compaction
         self._unsettled = storage.unsettled
         self._faults: Counter[str] = Counter()
         self._reaping = asyncio.Lock()
@@ -130,7 +129,6 @@ class Reaper:
                 return False
             close = self._withdraw if orphan.turn_id in self._unsettled else self._end
             await close(orphan, keys, record, seq=meta.seq + 1)
-        await self._compaction.schedule(keys)
         await self._forget(orphan)
         return True
 

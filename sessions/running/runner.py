@@ -164,7 +164,6 @@ class TurnRunner:
         self._journal = storage.journal
         self._history = storage.history
         self._ownership = storage.ownership
-        self._compaction = storage.compaction
         self._ledger = storage.ledger
         self._observer = observer
         self._tools = tools
@@ -324,25 +323,10 @@ class TurnRunner:
                     conversation.owner, conversation.conversation_id, ending.follow.turn_id
                 )
             await run.journal.write_rest()
-            # scheduled early, to save a round trip: the list is read only after the window anyway
-            finished, _ = await asyncio.gather(
-                self._history.finish(keys, ending, group=run.live.send.group),
-                self._schedule(run),
-                return_exceptions=True,
-            )
-            if finished is not None:
-                raise finished
+            await self._history.finish(keys, ending, group=run.live.send.group)
         except StoreFault as fault:
             await self._restart_journal(run, ending, fault)
         await self._ownership.discard(run.turn_id)
-
-    async def _schedule(self, run: Generation) -> None:
-        """List the conversation for compaction. A failure here does not make the end unsaved."""
-        try:
-            await self._compaction.schedule(run.conversation.keys)
-        except StoreDown as trouble:  # its next turn lists it again; until then its journal takes space
-            reason = type(trouble.__cause__ or trouble).__name__
-            _log.warning("compaction not scheduled", turn_id=run.turn_id, reason=reason)
 
     async def _restart_journal(self, run: Generation, ending: Ending, fault: StoreFault) -> None:
         run.journal.drop()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-import secrets
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import StrEnum
 from functools import partial
@@ -201,22 +200,6 @@ def _timing() -> dict[str, Any]:
     }
 
 
-async def replica_name(client: Redis) -> str:
-    """Return a new, unique name for this replica, in braces if it uses sharded channels (`tell.lua`).
-
-    Sharded channels need a cluster of Redis 7 or Valkey. Raises StoreDown.
-    """
-    name = secrets.token_hex(8)
-    if not isinstance(cast("object", client), RedisCluster):
-        return name
-    with store_errors():
-        try:
-            await client.spublish("ms:to", b"")
-        except ResponseError:
-            return name
-    return f"{{{name}}}"
-
-
 async def run_script(
     client: Redis, script: Script, keys: Sequence[str], args: Sequence[str | bytes | int]
 ) -> Any:
@@ -288,12 +271,11 @@ REMOVE = Script("tree", "tell", "ends", "ledger", "remove")
 BRANCH = Script("tree", "branch")
 ACTIVATE = Script("tree", "tell", "activate")
 NOTE = Script("ledger", "note")
-COUNT_NOTE = Script("count_note")
 DESCRIBE = Script("ledger", "describe")
 RENAME = Script("rename")
 SHARE = Script("share")
-WATCH = Script("tell", "watch")
-POST = Script("tell", "post")
+WATCH = Script("watch")
+POST = Script("post")
 COLLECT = Script("collect")
 TOUCH = Script("ledger", "touch")
 SINCE = Script("tree", "since")
@@ -305,9 +287,6 @@ KEEP_IMAGE = Script("ledger", "keep_image")
 ADMIT = Script("ledger", "admit")
 CHARGE = Script("ledger", "charge")
 PUT = Script("put")
-COMPACT = Script("compact")
-SCHEDULE = Script("schedule")
-TAKE_DUE = Script("take_due")
 
 
 class _InlineConnection(AbstractConnection):

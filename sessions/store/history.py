@@ -22,7 +22,6 @@ from sessions.store.client import (
     ACCEPT,
     APPEND,
     BRANCH,
-    COUNT_NOTE,
     DELETE,
     DESCRIBE,
     FINISH,
@@ -48,7 +47,7 @@ from sessions.store.codec import (
     encode_turn,
     now_ms,
 )
-from sessions.store.journal import READ_BYTES, JournalSlice, OlderTurn, rebuilt
+from sessions.store.journal import READ_BYTES, RESUME_WINDOW_S, JournalSlice, OlderTurn, rebuilt
 from sessions.store.ledger import Ledger
 from sessions.store_errors import store_error_of, store_errors
 
@@ -57,12 +56,11 @@ CONFIRMED_WITHIN_S = 1.5
 LATE = "The store does not answer in time; send it again in a moment."
 MAX_SIBLINGS = 200
 """Most siblings of a message that a page lists, so that it stays small."""
+RESUME_WINDOW_MS = int(RESUME_WINDOW_S * 1000)
 JOURNAL_KEPT = 10_000
 """Events that a conversation's journal keeps after a turn ends, approximately."""
-NOTES_BYTES = 32 * 1024 * 1024
-"""Bytes of an owner's notes in all conversations. Beyond this limit the oldest notes are deleted; their turns stay."""
 NOTE_BYTES = 128
-"""Bytes that a note takes in addition to its text, approximately."""
+"""Bytes that a description takes in addition to its text, approximately."""
 FACTS = (
     "epoch",
     "seq",
@@ -371,6 +369,7 @@ class History:
             "reply_id": turn.reply_id,
             "now": now_ms(),
             "ttl": self._ttl_ms,
+            "window": RESUME_WINDOW_MS,
             "kept": JOURNAL_KEPT,
             "removed": done.removed,
             "mends": repairs,
@@ -405,6 +404,7 @@ class History:
             "reply_id": turn.reply_id,
             "seq": event.seq,
             "ttl": self._ttl_ms,
+            "window": RESUME_WINDOW_MS,
             "replica": self._replica,
         }
         left = encode_message(before) if before else b""
@@ -425,7 +425,7 @@ class History:
 
     async def withdraw(self, keys: Keys, turn: TurnRecord, event: Removed) -> None:
         """Undo a `begin` that was reported to the sender as failed; does nothing if it did fail, or was undone before."""
-        patch = withdrawal(turn, "running", "", over=self._ttl_ms)
+        patch = withdrawal(turn, "running", "", over=RESUME_WINDOW_MS)
         written: list[str | bytes | int] = [self._replica, turn.turn_id, 1, event.seq, encode(event), patch]
         [answer] = await run_script(self._client, APPEND, keys.pair(), written)
         if isinstance(answer, BaseException):
@@ -570,8 +570,8 @@ def queue_exit(ending: Ending, queue: str) -> bytes:
 class Notes:
     """Notes that endpoints store with turns: how each was requested.
 
-    A note is deleted with its conversation, or when its owner has too many bytes of notes. A conversation that began without a
-    message has a description instead. Every method raises StoreDown.
+    A note is deleted with its conversation. A conversation that began without a message has a description instead. Every method
+    raises StoreDown.
     """
 
     def __init__(self, client: Redis, *, ttl_s: float, ledger: Ledger) -> None:
@@ -584,18 +584,13 @@ class Notes:
         return (await hash_fields(self._client, keys.conversation, _field(turn_id)))[0]
 
     async def keep(self, owner: Owner, conversation_id: str, turn_id: str, note: bytes) -> bool:
-        """Keep a note; False if there is no such turn. Deletes the owner's oldest notes beyond the limit."""
+        """Keep a note; False if there is no such turn."""
         keys = Keys.of(owner, conversation_id)
         weighed = await run_script(self._client, NOTE, [keys.conversation], [turn_id, note, self._ttl_ms])
         if weighed is None:
             return False
         self._ledger.memory.grew(len(note))
         self._ledger.recharge(str(owner), weighed)
-        name, size = f"{turn_id} {conversation_id}", len(note) + NOTE_BYTES
-        args: list[str | bytes | int] = [name, size, NOTES_BYTES, self._ttl_ms]
-        gone: Any = await run_script(self._client, COUNT_NOTE, [_rows(owner)], args)
-        for turn, _, conversation in (one.decode().partition(" ") for one in gone):
-            await self.forget(owner, conversation, turn)
         return True
 
     async def description(self, keys: Keys) -> bytes | None:
@@ -625,11 +620,6 @@ class Notes:
         """Delete the note of a turn."""
         with store_errors():
             await self._client.hdel(Keys.of(owner, conversation_id).conversation, _field(turn_id))
-
-    async def forget_all(self, owner: Owner) -> None:
-        """Delete an owner's list of notes: their conversations are gone."""
-        with store_errors():
-            await self._client.unlink(_rows(owner))
 
 
 def message_at(message_id: str, kept: bytes, parent: bytes, calls: Sequence[bytes]) -> MessageRecord:
@@ -680,7 +670,3 @@ def facts_from(values: Sequence[bytes | None]) -> Meta | None:
 
 def _field(turn_id: str) -> str:
     return f"note:{turn_id}"
-
-
-def _rows(owner: Owner) -> str:
-    return f"ms:notes:{{{owner}}}"

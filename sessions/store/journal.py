@@ -1,4 +1,4 @@
-"""The journal: all turns' writes in one call, one turn's events, compaction, and the replay to a reader that reconnects.
+"""The journal: all turns' writes in one call, one turn's events, and the replay to a reader that reconnects.
 
 The journal keeps all that was written. A reader gets the events since a seq, merged, or rebuilt from the stored turn, without
 what a cancel cut from a reply: the next event covers its seqs. The text of a rebuilt turn is one delta, right before its `done`;
@@ -9,16 +9,13 @@ events that it replaces.
 from __future__ import annotations
 
 import asyncio
-import random
 import sys
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
 import msgspec
 import redis.exceptions as errors
-import structlog
 from redis.asyncio import Redis, RedisCluster
 
 from sessions.errors import OwnershipLost, StoreDown, StoreFault
@@ -43,8 +40,7 @@ from sessions.events import (
 )
 from sessions.limits.shares import Subject
 from sessions.records import CallRecord, ContinuedReply, MessageRecord, TurnRecord, digest
-from sessions.store.client import APPEND, COMPACT, SCHEDULE, TAKE_DUE, load_scripts, queue_script, run_script
-from sessions.store.codec import Keys
+from sessions.store.client import APPEND, load_scripts, queue_script, run_script
 from sessions.store.ledger import EVENT_BYTES, Ledger
 from sessions.store_errors import store_error_of, store_errors
 
@@ -56,22 +52,16 @@ COUNTED_BYTES = 64 * 1024
 FAULTS = 3
 """Consecutive writes that a reachable store may refuse before the turn is ended."""
 RESUME_WINDOW_S = 300.0
-"""How long after a reply's end a reader who left during it can resume it to the character.
+"""How long the journal is kept after a conversation's last end: so long a reader who left in between can resume to the character.
 
 It has to cover a tunnel, a lift, a phone in a pocket, a restart of the service: minutes. For that long a delta takes as much room
 as forty characters. A later reader still gets every whole reply, and a gap in the one that was partly seen.
 """
-LOOK_S = 5.0
-LEASE_S = 60.0
-TAKEN_AT_ONCE = 64
-LISTS = 16
-"""Lists of conversations to compact; in a cluster they are spread over the nodes."""
 REPLAY_BYTES = 256 * 1024
 """Bytes that a reader may be sent at once: half of what may wait for a connection."""
 READ_BYTES = 2 * REPLAY_BYTES
 """Stored bytes of the journal that are read for a returning reader, approximately: one that missed more gets a gap."""
 _FRAME_BYTES = 512
-_log = structlog.get_logger("midstream.compaction")
 
 
 class TurnJournal:
@@ -342,76 +332,6 @@ def _parts(write: _Write) -> list[str | bytes | int]:
     return parts
 
 
-class Compaction:
-    """Lists conversations, and compacts those that are due by the store's clock.
-
-    Removes ended turns from journals once readers may no longer resume them.
-    """
-
-    def __init__(self, client: Redis, *, ttl_s: float, window_s: float = RESUME_WINDOW_S) -> None:
-        self._client = client
-        self._window_ms = int(window_s * 1000)
-        self._ttl_ms = int(ttl_s * 1000)
-
-    async def schedule(self, keys: Keys) -> None:
-        """List a conversation for compaction, since a turn of it has ended. Raises StoreDown."""
-        arguments: list[str | bytes | int] = [keys.conversation, self._window_ms, self._ttl_ms]
-        await run_script(self._client, SCHEDULE, [_list_of(keys.conversation)], arguments)
-
-    async def forget(self, keys: Keys) -> None:
-        """Remove a deleted conversation from the list. Raises StoreDown."""
-        with store_errors():
-            await self._client.zrem(_list_of(keys.conversation), keys.conversation)
-
-    async def run(self) -> None:
-        """Compact until cancelled."""
-        while True:
-            await asyncio.sleep(LOOK_S * random.uniform(0.5, 1.5))
-            try:
-                await self.compact()
-            except StoreDown:
-                continue  # conversations in work are taken again when their lease ends
-            except Exception:  # noqa: BLE001 - a task's boundary: one odd row must not end the service
-                _log.exception("compaction failed")
-
-    async def compact(self) -> int:
-        """Compact all conversations that are due; return their number. Raises StoreDown."""
-        done = 0
-        for number in range(LISTS):
-            try:
-                done += await self._compact_all(_list(number))
-            except StoreFault:  # reported where it was raised; the other lists may work
-                continue
-        return done
-
-    async def _compact_all(self, listed: str) -> int:
-        done = 0
-        while True:
-            lease, *taken = await run_script(
-                self._client, TAKE_DUE, [listed], [TAKEN_AT_ONCE, int(LEASE_S * 1000)]
-            )
-            for name in taken:
-                await self._compact(listed, name.decode(), lease)
-            done += len(taken)
-            if len(taken) < TAKEN_AT_ONCE:
-                return done
-
-    async def _compact(self, listed: str, name: str, lease: bytes) -> None:
-        try:
-            again_ms = await run_script(self._client, COMPACT, Keys.named(name).pair(), [self._window_ms])
-        except StoreFault:  # reported where it was raised; the next turn lists the conversation again
-            again_ms = 0
-        await run_script(self._client, SCHEDULE, [listed], [name, int(again_ms), self._ttl_ms, lease])
-
-
-def _list_of(conversation: str) -> str:
-    return _list(zlib.crc32(conversation.encode()) % LISTS)
-
-
-def _list(number: int) -> str:
-    return f"ms:compaction:{{{number}}}"
-
-
 class JournalSlice(msgspec.Struct, frozen=True, kw_only=True):
     """What the store has, at one moment, of a conversation's events after `after`.
 
@@ -673,7 +593,6 @@ def _bytes(event: Journalled) -> int:
         case Accepted(content=str(content)) | ToolCall(args=str(content)) | SourceText(text=content):
             return _FRAME_BYTES + sys.getsizeof(content)
         case ToolState():
-            question = event.question.schema + event.question.message if event.question is not None else None
-            return _FRAME_BYTES + sum(map(sys.getsizeof, (event.content, event.error, event.args, question)))
+            return _FRAME_BYTES + sum(map(sys.getsizeof, (event.content, event.error, event.args)))
         case _:
             return _FRAME_BYTES

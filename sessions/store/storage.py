@@ -15,7 +15,7 @@ from sessions.store.client import Durability
 from sessions.store.history import History, Notes
 from sessions.store.images import Images
 from sessions.store.index import Index, Search
-from sessions.store.journal import Compaction, Journal
+from sessions.store.journal import Journal
 from sessions.store.ledger import JOURNAL_S, Admission, Ledger, Memory, StoreFull
 from sessions.store.owner_data import OwnerData, Sharing
 from sessions.store.ownership import Ownership, RunningTurn
@@ -50,7 +50,6 @@ class Storage:
         self.belongings = OwnerData(client, history=self.history, images=self.images)
         self.journal = Journal(client, replica=replica)
         self.ownership = Ownership(client, replica=replica, priority_client=priority_client)
-        self.compaction = Compaction(client, ttl_s=ttl_s)
         self.unsettled: set[str] = set()
         """The ids of this replica's turns that the store may or may not have accepted."""
 
@@ -96,5 +95,4 @@ class Storage:
             priority_client, ttl_s=ttl_s, replica=replica, durability=durability, ledger=self.ledger
         )
         same.journal = Journal(priority_client, replica=replica)
-        same.compaction = Compaction(priority_client, ttl_s=ttl_s)
         return same

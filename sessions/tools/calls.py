@@ -1,32 +1,21 @@
-"""Calls of server tools: run in their slots, with a timeout that questions pause, and with progress.
-
-A question to the user is a form in MCP's restricted schemas:
-https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation#requested-schema
-"""
+"""Calls of server tools: run in their slots, with a timeout and with progress."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable
 from threading import Lock
-from typing import Annotated, Any, Literal
 
 import msgspec
 import structlog
-from msgspec import Meta
 
 from sessions.limits.slots import FairSlots, Slot
 from sessions.tools.tool_registry import (
     REASON_BYTES,
     RESULT_BYTES,
-    Accepted,
-    Answer,
     CallContext,
-    Dismissed,
-    Elicitation,
     Progress,
     ToolFailed,
     ToolLost,
@@ -35,21 +24,11 @@ from sessions.tools.tool_registry import (
 
 MOST_WAITING = 256
 """Calls that may wait for a slot. Further ones are refused."""
-MOST_QUESTIONS = 8
-"""Questions that one call may ask its user."""
 GOODBYE_S = 1.0
 """How long running calls have to end when their source ends."""
 INTERVAL_S = 0.25
 """Seconds between two reports."""
 PROGRESS_CHARS = 200
-FORM_BYTES = 16 * 1024
-"""Bytes of a form's schema."""
-MESSAGE_CHARS = 4096
-"""Characters of the message that goes with a form."""
-MOST_FIELDS = 32
-MOST_CHOICES = 256
-ANSWER_CHARS = 16_384
-"""Characters of one text in an answer, if the form allows that many."""
 _log = structlog.get_logger("midstream.tools")
 
 
@@ -68,11 +47,10 @@ class Calls:
         Raises ToolFailed, and ToolLost if the time is up while the tool runs. A cancelled caller does not wait for the tool's
         end.
         """
-        time_limit = PausableTimeout(limit_s)
         begun: list[asyncio.Task[str]] = []
         try:
-            async with time_limit.lasting():
-                call = LiveCall(context, slot=await self._slot(context.owner), time_limit=time_limit)
+            async with asyncio.timeout(limit_s):
+                call = LiveCall(context, slot=await self._slot(context.owner))
                 begun.append(self._begin(tool, work, call))
                 try:
                     await asyncio.wait(begun)
@@ -150,59 +128,16 @@ def _note(tool: str, task: asyncio.Task[str]) -> None:
 
 
 class LiveCall:
-    """A call whose tool runs. Once the call is over, its tool reaches nobody."""
+    """A call whose tool runs. `context`: the context for the tool."""
 
-    def __init__(self, context: CallContext, *, slot: CallSlot, time_limit: PausableTimeout) -> None:
+    def __init__(self, context: CallContext, *, slot: CallSlot) -> None:
         self.slot = slot
-        self.over = asyncio.Event()
-        self._context = context
-        self._time_limit = time_limit
         self._feed = ProgressFeed(context.progress)
-        self._questions = 0
-        self._open_questions: set[asyncio.Future[Answer]] = set()
-        self.context: CallContext = msgspec.structs.replace(
-            context, elicit=self._elicit, progress=self._feed.report
-        )
-        """The context for the tool."""
+        self.context = msgspec.structs.replace(context, progress=self._feed.report)
 
     def close(self) -> None:
-        """End the call, since nobody waits for it: open questions are dismissed, and progress is ignored."""
-        self.over.set()
+        """End the call, since nobody waits for it: later progress is ignored."""
         self._feed.close()
-        for question in self._open_questions:
-            question.cancel()
-
-    async def _elicit(self, elicitation: Elicitation) -> Answer:
-        """Ask the user, and stop the call's clock meanwhile.
-
-        Raises ToolFailed for an unsupported form, for too many questions, and for an answer that does not fit.
-        """
-        self._questions += 1
-        if self._questions > MOST_QUESTIONS:
-            raise ToolFailed(f"A call may ask {MOST_QUESTIONS} questions at most.")
-        try:
-            form = form_of(elicitation.schema)
-        except UnsupportedForm as refusal:
-            raise ToolFailed(str(refusal)) from None
-        message = elicitation.message.encode("utf-8", "replace").decode()[:MESSAGE_CHARS]
-        answer = await self._answer(Elicitation(message=message, schema=elicitation.schema))
-        if isinstance(answer, Accepted) and (wrong := validation_error(form, answer.content)) is not None:
-            raise ToolFailed(f"The user's answer does not fit the form: {wrong}.")
-        return answer
-
-    async def _answer(self, elicitation: Elicitation) -> Answer:
-        """Wait for an answer. The end of the call dismisses the question, whichever task asks it."""
-        if self.over.is_set():
-            return Dismissed()
-        question: asyncio.Future[Any] = asyncio.ensure_future(self._context.elicit(elicitation))
-        self._open_questions.add(question)
-        try:
-            with self._time_limit.paused():
-                await asyncio.wait({question})
-        finally:
-            question.cancel()
-            self._open_questions.discard(question)
-        return Dismissed() if question.cancelled() else question.result()
 
 
 Work = Callable[[LiveCall], Awaitable[str]]
@@ -225,50 +160,6 @@ class CallSlot:
         self._holders -= 1
         if self._holders == 0:
             self._slots.release(self._slot)
-
-
-class PausableTimeout:
-    """A time limit in seconds. Used once."""
-
-    def __init__(self, limit_s: float) -> None:
-        self._left = limit_s
-        self._pauses = 0
-        self._limit: asyncio.Timeout | None = None
-
-    @asynccontextmanager
-    async def lasting(self) -> AsyncIterator[None]:
-        """Raise TimeoutError from the block when the time is up."""
-        try:
-            async with asyncio.timeout(self._left) as self._limit:
-                yield
-        finally:
-            self._limit = None
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Stop the clock within the block; blocks may overlap."""
-        self._stop()
-        try:
-            yield
-        finally:
-            self._resume()
-
-    def _stop(self) -> None:
-        self._pauses += 1
-        limit = self._running
-        if self._pauses == 1 and limit is not None and (end := limit.when()) is not None:
-            self._left = end - asyncio.get_running_loop().time()
-            limit.reschedule(None)
-
-    def _resume(self) -> None:
-        self._pauses -= 1
-        if self._pauses == 0 and (limit := self._running) is not None:
-            limit.reschedule(asyncio.get_running_loop().time() + self._left)
-
-    @property
-    def _running(self) -> asyncio.Timeout | None:
-        """The running clock; None before and after the block, or once the time is up."""
-        return None if self._limit is None or self._limit.expired() else self._limit
 
 
 class ProgressFeed:
@@ -320,129 +211,3 @@ def plain(progress: Progress) -> Progress | None:
     total = progress.total if progress.total is not None and math.isfinite(progress.total) else None
     message = progress.message.encode("utf-8", "replace").decode()[:PROGRESS_CHARS]
     return Progress(done=progress.done, total=total, message=message)
-
-
-class UnsupportedForm(ValueError):
-    """A form that is not supported. The message is for the author of the tool."""
-
-
-class Choice(msgspec.Struct, frozen=True):
-    """One of several values. `title` is for people."""
-
-    const: str
-
-
-Choices = Annotated[tuple[str, ...], Meta(min_length=1, max_length=MOST_CHOICES)]
-Titled = Annotated[tuple[Choice, ...], Meta(min_length=1, max_length=MOST_CHOICES)]
-
-
-class Items(msgspec.Struct, frozen=True, rename="camel"):
-    """The values that may be chosen together."""
-
-    enum: Choices | None = None
-    any_of: Titled | None = None
-
-
-class Field(msgspec.Struct, frozen=True, rename="camel"):
-    """One field of a form, in the terms of JSON Schema."""
-
-    type: Literal["string", "number", "integer", "boolean", "array"]
-    enum: Choices | None = None
-    one_of: Titled | None = None
-    items: Items | None = None
-    min_length: int = 0
-    max_length: int = ANSWER_CHARS
-    minimum: float | None = None
-    maximum: float | None = None
-    min_items: int = 0
-    max_items: int = MOST_CHOICES
-
-    @property
-    def choices(self) -> tuple[str, ...] | None:
-        """The values that may be chosen; None if the user writes one."""
-        source = self.items or self
-        titled = source.any_of if isinstance(source, Items) else source.one_of
-        return source.enum if titled is None else tuple(choice.const for choice in titled)
-
-
-class Form(msgspec.Struct, frozen=True):
-    """A flat object. `required`: the fields that an answer must have."""
-
-    type: Literal["object"]
-    properties: Annotated[dict[str, Field], Meta(max_length=MOST_FIELDS)]
-    required: tuple[str, ...] = ()
-
-
-def form_of(schema: str) -> Form:
-    """Read a form's schema. Raises UnsupportedForm."""
-    if len(schema.encode("utf-8", "replace")) > FORM_BYTES:
-        raise UnsupportedForm(f"A form's schema may have at most {FORM_BYTES} bytes.")
-    try:
-        form = msgspec.json.decode(schema.encode(), type=Form)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise UnsupportedForm(f"A form must be a flat object of plain fields: {error}.") from None
-    if unknown := set(form.required) - form.properties.keys():
-        raise UnsupportedForm(f"A form requires {min(unknown)!r}, which is not one of its fields.")
-    return form
-
-
-def validation_error(form: Form, content: dict[str, Any]) -> str | None:
-    """Return why an answer does not fit the form; None if it does."""
-    return next(_misfits(form, content), None)
-
-
-def _misfits(form: Form, content: dict[str, Any]) -> Iterator[str]:
-    for name in form.required:
-        if name not in content:
-            yield f"{name} is missing"
-    for name, value in content.items():
-        field = form.properties.get(name)
-        if field is None:
-            yield f"{name} was not asked for"
-        elif (wanted := _unmet(field, value)) is not None:
-            yield f"{name} must be {wanted}"
-
-
-def _unmet(field: Field, value: Any) -> str | None:
-    """Return what a value should be; None if it fits."""
-    match field.type:
-        case "boolean":
-            return None if isinstance(value, bool) else "true or false"
-        case "integer" | "number":
-            return _unmet_number(field, value)
-        case "string":
-            return _unmet_text(field, value)
-        case "array":
-            return _unmet_choices(field, value)
-
-
-def _unmet_number(field: Field, value: Any) -> str | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return "a number"
-    if field.type == "integer" and value != value // 1:
-        return "a whole number"
-    if field.minimum is not None and value < field.minimum:
-        return f"{field.minimum:g} or more"
-    if field.maximum is not None and value > field.maximum:
-        return f"{field.maximum:g} or less"
-    return None
-
-
-def _unmet_text(field: Field, value: Any) -> str | None:
-    if not isinstance(value, str):
-        return "a text"
-    if field.choices is not None:
-        return None if value in field.choices else "one of the choices"
-    if not field.min_length <= len(value) <= min(field.max_length, ANSWER_CHARS):
-        return f"{field.min_length} to {min(field.max_length, ANSWER_CHARS)} characters"
-    return None
-
-
-def _unmet_choices(field: Field, value: Any) -> str | None:
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        return "a list of choices"
-    if field.choices is not None and not set(value) <= set(field.choices):
-        return "a list of the choices"
-    if not field.min_items <= len(value) <= min(field.max_items, MOST_CHOICES):
-        return f"{field.min_items} to {min(field.max_items, MOST_CHOICES)} choices"
-    return None

@@ -17,8 +17,7 @@ import mcp_types
 import msgspec
 import structlog
 from mcp import Client, MCPError
-from mcp.client import ClientRequestContext
-from mcp.client.session import ClientSession, IncomingMessage
+from mcp.client.session import IncomingMessage
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -32,12 +31,7 @@ from sessions.tools.mcp_options import Listing, RemoteTool, ServerOptions, listi
 from sessions.tools.tool_registry import (
     REASON_BYTES,
     RESULT_BYTES,
-    Accepted,
     CallContext,
-    Declined,
-    Dismissed,
-    Elicit,
-    Elicitation,
     Progress,
     ServerTool,
     ToolFailed,
@@ -59,10 +53,6 @@ GOODBYES = 3
 MOST_PAGES = 32
 MOST_LISTED = 2048
 """Tools of a server's list that are read, however few of them are offered."""
-MOST_ROUNDS = 16
-"""How often a server may answer a call with further requests."""
-ROUND_S = 0.25
-"""Pause before a call is sent again whose server asked for nothing else."""
 GRACE_S = 2.0
 """How long a server has to end its answer to a call that is over."""
 ANSWERS_TIMES = 4
@@ -73,18 +63,17 @@ RATE = 512 * 1024
 """Bytes per second: 64 events."""
 ANSWER_S = 10.0
 """How long a server may take to answer anything but a call: a notification, or the opening of a stream."""
+RESUME_S = 0.5
+"""Pause before a broken answer is resumed, however soon its server wants that."""
 BURST_TIMES = 2
 """How many messages of the maximum size are read at full speed."""
 _LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=16)
 _SESSION = "mcp-session-id"
 _EVENTS = "text/event-stream"
-_LINE_END = re.compile(rb"\r\n|\n|\r")
-_RETRY = re.compile(rb"retry: ?(\d{1,18})\Z")
+_RESUMED = "last-event-id"
+_EVENT_END = re.compile(rb"(?>\r\n?|\n){2}")
 _log = structlog.get_logger("midstream.tools")
-Outcome = mcp_types.ElicitResult | mcp_types.ErrorData
-_ANSWER: TypeAdapter[mcp_types.CallToolResult | mcp_types.InputRequiredResult] = TypeAdapter(
-    mcp_types.CallToolResult | mcp_types.InputRequiredResult
-)
+_RESULT = TypeAdapter(mcp_types.CallToolResult)
 
 
 class ReconnectTiming(msgspec.Struct, frozen=True, kw_only=True):
@@ -265,9 +254,9 @@ async def call_remote_tool(
 
     A cancelled caller returns at once. The server is notified meanwhile, and the call keeps its place until then.
     """
-    traffic = CallTraffic(call.context.elicit, most_bytes=ANSWERS_TIMES * options.max_response_bytes)
+    traffic = CallTraffic(most_bytes=ANSWERS_TIMES * options.max_response_bytes)
     CURRENT.set(traffic)
-    exchange = asyncio.ensure_future(session.call(name, arguments, call.context, traffic))
+    exchange = asyncio.ensure_future(session.call(name, arguments, call.context))
     call.slot.hold()
     exchange.add_done_callback(lambda _: call.slot.release())
     exchange.add_done_callback(_retrieve_error)
@@ -387,7 +376,6 @@ async def opened(
                 options.url, http_client=http, max_sse_event_size=options.max_response_bytes
             ),
             cache=None,
-            elicitation_callback=on_elicitation,
             message_handler=on_message,
             client_info=mcp_types.Implementation(name="midstream", version=version("midstream")),
         )
@@ -441,27 +429,19 @@ class Session:
             return  # the list is read from time to time anyway
 
     async def call(
-        self, name: str, arguments: dict[str, Any], context: CallContext, traffic: CallTraffic
+        self, name: str, arguments: dict[str, Any], context: CallContext
     ) -> mcp_types.CallToolResult:
-        """Run a tool, by its name at the server, and pass the server's questions on to the user.
+        """Run a tool, by its name at the server. Raises MCPError and pydantic's ValidationError.
 
-        Raises ToolFailed, MCPError and pydantic's ValidationError.
+        The library's `call_tool` would match the result against the server's own patterns, however long that takes.
         """
-        responses: mcp_types.InputResponses | None = None
-        state: str | None = None
-        for _ in range(MOST_ROUNDS):
-            params = mcp_types.CallToolRequestParams(
-                name=name,
-                arguments=arguments,
-                input_responses=responses,
-                request_state=state,
-                _meta=self._meta(context),
-            )
-            answer = await _sent(self._client.session, params, context)
-            if isinstance(answer, mcp_types.CallToolResult):
-                return answer
-            responses, state = await _answered(answer, traffic), answer.request_state
-        raise ToolFailed(f"The tool's server asked for more input {MOST_ROUNDS} times.")
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            context.progress(Progress(done=progress, total=total, message=message or ""))
+
+        params = mcp_types.CallToolRequestParams(name=name, arguments=arguments, _meta=self._meta(context))
+        request = mcp_types.CallToolRequest(params=params)
+        return await self._client.session.send_request(request, _RESULT, progress_callback=on_progress)
 
     def _meta(self, context: CallContext) -> mcp_types.RequestParamsMeta:
         """Return what a server is sent about a call besides its arguments."""
@@ -469,36 +449,6 @@ class Session:
         if self._options.identify:
             meta |= {"midstream/owner": context.owner, "midstream/conversation": context.conversation}
         return cast("mcp_types.RequestParamsMeta", meta)
-
-
-async def _sent(
-    session: ClientSession, params: mcp_types.CallToolRequestParams, context: CallContext
-) -> mcp_types.CallToolResult | mcp_types.InputRequiredResult:
-    """Send one round of a call.
-
-    `call_tool` is not used: it would match the result against the server's own patterns, however long that takes.
-    """
-
-    async def on_message(progress: float, total: float | None, message: str | None) -> None:
-        context.progress(Progress(done=progress, total=total, message=message or ""))
-
-    request = mcp_types.CallToolRequest(params=params)
-    return await session.send_request(request, _ANSWER, progress_callback=on_message)
-
-
-async def _answered(needed: mcp_types.InputRequiredResult, traffic: CallTraffic) -> mcp_types.InputResponses:
-    """Answer the requests within a result. Raises ToolFailed."""
-    if not needed.input_requests:
-        await asyncio.sleep(ROUND_S)
-    responses: mcp_types.InputResponses = {}
-    for key, request in (needed.input_requests or {}).items():
-        if not isinstance(request, mcp_types.ElicitRequest):
-            raise ToolFailed("The tool's server asked for something that is not supported here.")
-        outcome = await elicit_answer(traffic, request.params)
-        if isinstance(outcome, mcp_types.ErrorData):
-            raise ToolFailed(outcome.message)
-        responses[key] = outcome
-    return responses
 
 
 def _remote(tool: mcp_types.Tool) -> RemoteTool:
@@ -512,42 +462,13 @@ def _remote(tool: mcp_types.Tool) -> RemoteTool:
     )
 
 
-async def on_elicitation(context: ClientRequestContext, params: mcp_types.ElicitRequestParams) -> Outcome:  # noqa: ARG001 - as the library calls it
-    """Ask the user of the call that the question came with. One that came with no call, or too late, is not asked."""
-    call = CURRENT.get()
-    if call is None or call.over:
-        return mcp_types.ElicitResult(action="cancel")
-    return await elicit_answer(call, params)
-
-
-async def elicit_answer(call: CallTraffic, params: mcp_types.ElicitRequestParams) -> Outcome:
-    """Ask the user of a call. A request to visit a page is declined, since clients here can't show one."""
-    if isinstance(params, mcp_types.ElicitRequestURLParams):
-        return mcp_types.ElicitResult(action="decline")
-    try:
-        schema = msgspec.json.encode(params.requested_schema).decode()
-        answer = await call.elicit(Elicitation(message=params.message, schema=schema))
-    except (ToolFailed, TypeError, RecursionError) as refusal:
-        return mcp_types.ErrorData(code=mcp_types.INVALID_PARAMS, message=str(refusal))
-    match answer:
-        case Accepted(content=content):
-            return mcp_types.ElicitResult(action="accept", content=content)
-        case Declined():
-            return mcp_types.ElicitResult(action="decline")
-        case Dismissed():
-            return mcp_types.ElicitResult(action="cancel")
-    assert_never(answer)
-
-
 class CallTraffic:
     """The state of a call on the wire. `most_bytes`: of all that the server sends for it.
 
     A session has calls of many users at once. The work for each is done in tasks that carry the call in their context.
-    The library passes contexts on with its messages, so a server's question reaches the call whose answer it came in.
     """
 
-    def __init__(self, elicit: Elicit, *, most_bytes: int) -> None:
-        self.elicit = elicit
+    def __init__(self, *, most_bytes: int) -> None:
         self.over = False
         self.fault: asyncio.Future[ToolFailed] = asyncio.get_running_loop().create_future()
         """Set once it is useless to wait for the answer."""
@@ -618,6 +539,8 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         call = CURRENT.get()
         if call is not None and request.method == "GET" and (call.over or call.fault.done()):
             return httpx2.Response(HTTPStatus.GONE)  # nobody waits for the rest of that answer
+        if _RESUMED in request.headers:
+            await asyncio.sleep(RESUME_S)
         request.headers["accept-encoding"] = "identity"
         request.extensions = {**request.extensions, "timeout": self._times(request)}
         try:
@@ -709,25 +632,20 @@ class GuardedBody(httpx2.AsyncByteStream):
         most_bytes: int,
     ) -> None:
         self._inner = cast("httpx2.AsyncByteStream", response.stream)
-        self._events = (
-            SseLineReader() if response.headers.get("content-type", "").lower().startswith(_EVENTS) else None
-        )
+        self._has_events = response.headers.get("content-type", "").lower().startswith(_EVENTS)
         self._call = call
         self._bucket = bucket
         self._most_bytes = most_bytes
-        self._size = 0
+        self._size = 0  # of the current message, before `_end`
+        self._end = b""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Yield what may pass. Raises BodyCutOff."""
         parts = aiter(self._inner)
         while (part := await self._next(parts)) is not None:
-            passed, events = (part, 0) if self._events is None else self._events.feed(part)
-            self._count(len(part))
-            if passed:
-                yield passed
+            events = self._count(part)
+            yield part
             await self._wait(len(part) + events * EVENT_COSTS)
-        if self._events is not None and (rest := self._events.rest()):
-            yield rest
 
     async def aclose(self) -> None:
         """Close the connection if the body was not read to its end."""
@@ -740,71 +658,26 @@ class GuardedBody(httpx2.AsyncByteStream):
         except (httpx2.TransportError, TimeoutError) as error:
             raise BodyCutOff(f"The body broke off: {type(error).__name__}.") from error
 
-    def _count(self, size: int) -> None:
-        """Raise BodyCutOff if the server sends more than it may."""
-        self._size += size
+    def _count(self, part: bytes) -> int:
+        """Return how many events end in a part. Raises BodyCutOff if the server sends more than it may."""
+        known = self._end + part
+        *ended, rest = _EVENT_END.split(known) if self._has_events else [known]
+        sizes = [*map(len, ended), len(rest)]
+        sizes[0] += self._size
+        self._end = rest[-3:]  # an event may end within it
+        self._size = sizes[-1] - len(self._end)
         if self._call is not None:
-            self._call.spend(size)
-        largest = self._size if self._events is None else self._events.largest
-        if largest > self._most_bytes:
+            self._call.spend(len(part))
+        if max(sizes) > self._most_bytes:
             if self._call is not None:
                 self._call.fail("The tool's answer has more bytes than are read.", ran=False)
             raise BodyCutOff(f"A message has more than {self._most_bytes} bytes.")
         if self._call is not None and self._call.fault.done():
             raise BodyCutOff("The call has failed.")
+        return len(ended)
 
     async def _wait(self, cost: float) -> None:
         now = asyncio.get_running_loop().time()
         self._bucket.take(cost, now)
         if (pause := self._bucket.wait_s(now)) > 0:
             await asyncio.sleep(pause)
-
-
-class SseLineReader:
-    """Takes bytes in any pieces; returns whole lines, without comments.
-
-    WHATWG HTML, section 9.2.6. Lines are passed on as they are; the caller limits the length of an event.
-    """
-
-    def __init__(self) -> None:
-        self.largest = 0
-        """Bytes of the largest event so far, even an incomplete one."""
-        self._line = bytearray()
-        self._event = 0
-        self._after_return = False
-
-    def rest(self) -> bytes:
-        """Return the rest of a stream that ended within a line."""
-        return bytes(self._line)
-
-    def feed(self, received: bytes) -> tuple[bytes, int]:
-        """Return the lines that became complete, and how many of them end an event."""
-        if self._after_return and received:
-            received = received.removeprefix(b"\n")
-            self._after_return = False
-        self._after_return |= received.endswith(b"\r")
-        *ended, rest = _LINE_END.split(received)
-        lines = []
-        for part in ended:
-            lines.append(bytes(self._line + part))
-            self._line.clear()
-        self._line += rest
-        passed = [_reasonable(line) for line in lines if not line.startswith(b":")]
-        for line in passed:
-            self._event = self._event + len(line) if line else 0
-            self.largest = max(self.largest, self._event)
-        self.largest = max(self.largest, self._event + len(self._line))
-        return b"".join(line + b"\n" for line in passed), lines.count(b"")
-
-
-def _reasonable(line: bytes) -> bytes:
-    """Return a `retry` line with its time brought within the limits."""
-    if not line.startswith(b"retry"):
-        return line
-    found = _RETRY.match(line)
-    requested_ms = int(found[1]) if found is not None else LATEST_MS
-    return b"retry: %d" % min(max(requested_ms, SOONEST_MS), LATEST_MS)
-
-
-SOONEST_MS, LATEST_MS = 500, 10_000
-"""Limits of the `retry` time that a server may set."""

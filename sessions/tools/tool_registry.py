@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from enum import Enum, StrEnum
 from typing import Any, Protocol
@@ -55,39 +55,6 @@ class Progress(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class Elicitation(msgspec.Struct, frozen=True):
-    """A tool's question to the user while it runs. `schema`: the JSON Schema of an object with plain members, as text.
-
-    MCP's elicitation, form mode: https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation
-    """
-
-    message: str
-    schema: str
-
-
-class Accepted(msgspec.Struct, frozen=True):
-    """The user answered. `content`: an object that fits the elicitation's schema."""
-
-    content: dict[str, Any]
-
-
-class Declined(msgspec.Struct, frozen=True):
-    """The user said no."""
-
-
-class Dismissed(msgspec.Struct, frozen=True):
-    """The user did not choose: looked away, left, or did not answer in time."""
-
-
-Answer = Accepted | Declined | Dismissed
-Elicit = Callable[[Elicitation], Awaitable[Answer]]
-
-
-async def nobody_to_ask(_: Elicitation) -> Answer:
-    """Answer for a call without a user."""
-    return Dismissed()
-
-
 def no_progress(_: Progress) -> None:
     """Ignore the progress of a call that nobody watches."""
 
@@ -95,14 +62,12 @@ def no_progress(_: Progress) -> None:
 class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     """A call's context. `owner`: an opaque digest of the owner; `call_id`: the same if the call is run again.
 
-    A running tool awaits `elicit`; if that raises, the call fails. `progress` is called in the event loop, a few
-    times a second at most, and returns at once.
+    `progress` is called in the event loop, a few times a second at most, and returns at once.
     """
 
     owner: str
     conversation: str
     call_id: str
-    elicit: Elicit = nobody_to_ask
     progress: Callable[[Progress], None] = no_progress
 
 

@@ -5,8 +5,6 @@
        ├──────deny───────────────┼──────────────► DENIED
        └──────cancel, expire─────┴──────────────► CANCELLED, EXPIRED
 
-A running call of a server tool may ask the user questions, one after the other. Each is answered, denied, or expires.
-
 A settled call does not change. A repeated answer gets the same reply; a contradicting one is refused.
 """
 
@@ -17,11 +15,10 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from engine.messages import ToolCall
-from sessions.errors import BadParams, Conflict, ContentTooLong
-from sessions.events import CallState, Journalled, Question, ShownCall, ToolState
+from sessions.errors import Conflict, ContentTooLong
+from sessions.events import CallState, Journalled, ShownCall, ToolState
 from sessions.events import ToolCall as ToolCalled
-from sessions.records import CallRecord, QuestionAnswer, digest
-from sessions.tools.calls import form_of, validation_error
+from sessions.records import CallRecord, digest
 from sessions.turn.message_request import GenerationConfig
 
 RESULTS_CHARS = 256 * 1024
@@ -44,10 +41,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, tag="decision"):
-    """Whether a call may run. `args_sha256`: the hash of the arguments that were shown; `args`: other arguments to run with.
-
-    For a call that asks a question, `args_sha256` is the question's hash, and `args` the answer.
-    """
+    """Whether a call may run. `args_sha256`: the hash of the arguments that were shown; `args`: other arguments to run with."""
 
     call_id: str
     args_sha256: str
@@ -91,7 +85,7 @@ class ToolCalls:
     def answered(self, answer: CallAnswer, *, runner: str) -> CallRecord:
         """Return a call after an answer; a repeated answer leaves it as it is.
 
-        `runner`: the replica that runs the call, if the server does. Raises BadParams, Conflict, ContentTooLong, KeyError.
+        `runner`: the replica that runs the call, if the server does. Raises Conflict, ContentTooLong, KeyError.
         """
         call = self._records[answer.call_id]
         moved = answered(call, answer, runner=runner)
@@ -110,7 +104,7 @@ class ToolCalls:
 
 
 def answered(call: CallRecord, answer: CallAnswer, *, runner: str = "") -> CallRecord:
-    """Return a call after an answer; a repeated answer leaves it as it is. Raises BadParams, Conflict."""
+    """Return a call after an answer; a repeated answer leaves it as it is. Raises Conflict."""
     match answer:
         case Result():
             return _with_result(call, answer)
@@ -132,13 +126,6 @@ def _with_result(call: CallRecord, result: Result) -> CallRecord:
 
 
 def _decided(call: CallRecord, decision: Decision, runner: str) -> CallRecord:
-    if call.answer is not None and call.answer.sha256 == decision.args_sha256:
-        if call.answer != _question_answer(decision):
-            is_late = call.answer.is_expired
-            raise Conflict("The question has expired." if is_late else "The question has another answer.")
-        return call
-    if call.question is not None and call.question.sha256 == decision.args_sha256:
-        return _question_answered(call, call.question, decision)
     if call.needs == "none":
         raise Conflict("The call needs nobody's approval.")
     if decision.args_sha256 != digest(call.args):
@@ -153,21 +140,6 @@ def _decided(call: CallRecord, decision: Decision, runner: str) -> CallRecord:
     if not was_allowed:
         _refuse_settled(call)
     raise Conflict("The call was allowed before.")
-
-
-def _question_answered(call: CallRecord, question: Question, decision: Decision) -> CallRecord:
-    """Return a call with the question answered. Raises BadParams if the answer does not fit the form."""
-    answer = _question_answer(decision)
-    if answer.content is not None:
-        wrong = validation_error(form_of(question.schema), msgspec.json.decode(answer.content))
-        if wrong is not None:
-            raise BadParams(f"The answer does not fit the question: {wrong}.")
-    return msgspec.structs.replace(call, question=None, answer=answer)
-
-
-def _question_answer(decision: Decision) -> QuestionAnswer:
-    content = "{}" if decision.args is None else decision.args
-    return QuestionAnswer(decision.args_sha256, content if decision.allow else None)
 
 
 def _allowed(call: CallRecord, decision: Decision, runner: str) -> CallRecord:
@@ -199,12 +171,7 @@ def _refuse_settled(call: CallRecord) -> None:
 
 
 def _in_state(call: CallRecord, state: CallState) -> CallRecord:
-    return msgspec.structs.replace(call, state=state, question=None)
-
-
-def with_question(call: CallRecord, *, question: Question) -> CallRecord:
-    """Return a running call with its question."""
-    return msgspec.structs.replace(call, question=question)
+    return msgspec.structs.replace(call, state=state)
 
 
 def done(call: CallRecord, *, content: str | None = None, error: str | None = None) -> CallRecord:
@@ -228,29 +195,15 @@ def lost(call: CallRecord, *, why: str | None = None) -> CallRecord:
 
 
 def expires_at(call: CallRecord) -> int | None:
-    """Return when a call's question, or a call that waits for a client, expires: Unix ms; None if nothing waits."""
-    if call.question is not None:
-        return call.question.expires_at
+    """Return when a call that waits for a client expires: Unix ms; None if it does not wait."""
     runs = call.state is CallState.RUNNING and call.where == "server"
     return None if runs or call.state.is_settled else call.expires_at
 
 
 def expired(call: CallRecord, *, now_ms: int) -> CallRecord:
-    """Return a call as expired if it waited for a client for too long, else unchanged. A question expires without its call."""
+    """Return a call as expired if it waited for a client for too long, else unchanged."""
     at = expires_at(call)
-    if at is None or now_ms < at:
-        return call
-    if call.question is not None:
-        return withdrawn(call, sha256=call.question.sha256)
-    return _in_state(call, CallState.EXPIRED)
-
-
-def withdrawn(call: CallRecord, *, sha256: str) -> CallRecord:
-    """Return a call whose question with this hash has expired; unchanged if it asks another one, or none."""
-    if call.question is None or call.question.sha256 != sha256:
-        return call
-    answer = QuestionAnswer(sha256, content=None, is_expired=True)
-    return msgspec.structs.replace(call, question=None, answer=answer)
+    return call if at is None or now_ms < at else _in_state(call, CallState.EXPIRED)
 
 
 def is_runnable(call: CallRecord) -> bool:

@@ -28,7 +28,7 @@ from tests.app.in_process_service import Frame, InProcessService, serving
 from tests.app.test_frames import send_and_wait
 from tests.jwt_signing import KEY, SECRET, token
 
-COUNTS = ("ms:limit:", "ms:charged:", "ms:seats:")
+COUNTS = ("ms:limit:", "ms:charged:")
 """Numbers, which end by themselves."""
 
 

@@ -29,7 +29,6 @@ HELD = {
     "ms:stored:{OWNER}": "how many bytes are stored",
     "ms:conversations:{OWNER}": "the list",
     "ms:share:{ID}": "a link's half of a share",
-    "ms:compaction:{ID}": "conversations whose texts are to be put together",
 }
 """Kinds of keys that erasure deletes."""
 PASSING = {
@@ -41,8 +40,6 @@ PASSING = {
     "ms:limit:tokens:client:{CLIENT}": 86_400,
     "ms:charged:key:{KEY}": 86_400,
     "ms:charged:client:{CLIENT}": 86_400,
-    "ms:seats:client:{CLIENT}:ID": 3600,
-    "ms:seats:key:{KEY}:ID": 3600,
     "ms:ticket:ID": TICKET_S,
 }
 """Numbers of limits and unused tickets, which hold nothing that was said: for how many seconds at most they stay."""
@@ -52,8 +49,8 @@ def kind(name: str) -> str:
     """Return the name of a key without its owner."""
     for mine, what in (("//[^}]+", "CONVERSATION"), ("/", "OWNER"), ("/[^}/]+", "CLIENT"), ("", "KEY")):
         name = re.sub(rf"\{{key:ann{mine}\}}", f"{{{what}}}", name)
-    name = re.sub(r"^(ms:(share|compaction):)\{.*\}$", r"\1{ID}", name)
-    return re.sub(r"^(ms:ticket:|ms:seats:.*:|ms:upload:.*:)[^:{}]+$", r"\1ID", name)
+    name = re.sub(r"^(ms:share:)\{.*\}$", r"\1{ID}", name)
+    return re.sub(r"^(ms:ticket:|ms:upload:.*:)[^:{}]+$", r"\1ID", name)
 
 
 async def content(store: Redis, name: bytes) -> bytes:
@@ -92,7 +89,7 @@ async def test_nothing_is_left_that_holds_what_a_person_said(
 ) -> None:
     terms = parse_policy(["messages_per_day=100", "tokens_per_day=100000", "messages_per_minute=100"])
     key = add_key(keys, "ann", policy=terms)
-    limits: dict[str, Any] = {"messages_per_minute": 500, "tokens_per_day": 10**6, "key_connections": 9}
+    limits: dict[str, Any] = {"messages_per_minute": 500, "tokens_per_day": 10**6}
     async with (
         serving(tmp_path, vision_engine(), api_keys=str(keys), redis_url=store_url, **limits) as running,
         running.socket({"token": key, "client_id": "laptop"}) as socket,

@@ -49,7 +49,7 @@ async def test_a_filter_that_fails_refuses_and_the_log_quotes_nothing(
 
 async def test_a_file_that_can_not_be_used_stops_the_start(tmp_path: Path) -> None:
     path = tmp_path / "filters.toml"
-    path.write_text("[filters.output]\npatterns = ['a+']")
+    path.write_text("[filters.output]\npatterns = ['a*']")
     with pytest.raises(SettingsError, match=r"filters\.toml: \[filters\]: output\.patterns\[0\]"):
         async with serving(tmp_path, ScriptedEngine(), config=str(path)):
             pytest.fail("it started")

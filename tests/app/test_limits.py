@@ -99,20 +99,6 @@ async def test_tokens_of_ended_turns_count_for_the_day(replica: Replica, store: 
         assert refused["message"].startswith("The limit of 10 is reached (tokens_per_day);")
 
 
-async def test_a_client_has_so_many_connections_over_all_replicas(replica: Replica) -> None:
-    ann = {"client_id": "ann"}
-    async with replica(max_client_connections=2) as one, replica(max_client_connections=2) as two:
-        await one.service._lifecycle._limiters.leases.renew()  # type: ignore[union-attr] # it began before the other
-        async with one.socket(ann), two.socket(ann):
-            for running in (one, two):
-                async with connect(running.ws_url) as third:
-                    await third.send('{"type":"hello","client_id":"ann"}')
-                    closed = await Socket(third).closed()
-                    assert closed == (4429, "At most 2 connections per client.")
-                _, _, metrics = await running.get("/metrics")
-                assert 'midstream_refusals_total{reason="connections"} 1.0' in metrics
-
-
 async def test_limits_that_nobody_can_look_at_keep_nobody_waiting(
     replica: Replica, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,6 @@ from connections.images import MAX_BYTES
 from sessions.limits.bounds import GROUPS_TIMES, MAX_BODY_BYTES, MAX_FRAME_BYTES
 from sessions.limits.shares import ADDRESS, group_limit, owner_limit
 from sessions.store.embedded import EMBEDDED_BYTES
-from sessions.store.history import NOTES_BYTES
 from sessions.store.images import IMAGE_COSTS
 from sessions.store.ledger import COPIES, GROWTH_PART, MESSAGE_BYTES, ONCE_PART, UNSEEN_PART
 from tests.deploy.reverse_proxy import DEPLOY
@@ -122,7 +121,7 @@ def test_those_who_take_all_that_they_may_leave_room_for_any_message_of_a_page(n
 def test_a_share_has_room_for_all_that_else_has_a_bound_of_its_own(name: str) -> None:
     alone = largest_share(growth(name), owner_limit)
     image = MAX_BYTES + IMAGE_COSTS
-    assert alone >= NOTES_BYTES + 2 * image + LONGEST_MESSAGE + LONGEST_REPLY * JOURNAL_BYTES
+    assert alone >= 2 * image + LONGEST_MESSAGE + LONGEST_REPLY * JOURNAL_BYTES
     assert image <= growth(name) // ONCE_PART
 
 

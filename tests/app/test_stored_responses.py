@@ -9,16 +9,13 @@ from typing import Any
 import openai
 import pytest
 from openai import AsyncOpenAI
-from openai.types.responses import Response
 
 from connections.api.responses import store as response_store
 from engine.scripted import Call, ScriptedEngine
 from sessions.errors import StoreDown
-from sessions.store import history
 from sessions.turn import prompt
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.openai_client import client_of, create_response
-from tests.jwt_signing import KEY
 from tests.sessions.chat_driver import eventually
 
 WEATHER: Any = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
@@ -81,34 +78,6 @@ async def conversations(running: InProcessService) -> list[bytes]:
     """The names of all keys in the store."""
     client = running.service._sessions.storage.history._client
     return [name async for name in client.scan_iter("ms:{*/response-*}")]
-
-
-async def test_an_owner_has_so_many_bytes_of_responses_and_the_oldest_leave(
-    sdk: AsyncOpenAI, running: InProcessService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Their turns stay in the history, and so does what somebody else keeps."""
-    async with client_of(running, KEY[::-1]) as other:
-        theirs = await create_response(other, "Mine?", metadata={"a": "x" * 500})
-        monkeypatch.setattr(history, "NOTES_BYTES", 6_000)
-        large = {"a": "x" * 500, "b": "y" * 500}
-        responses = [await create_response(sdk, "Hello?", metadata=large, conversation="mine")]
-        responses += [await create_response(sdk, "Hello?", metadata=large) for _ in range(5)]
-        kept = [one for one in responses if await is_stored(sdk, one)]
-        assert 1 <= len(kept) <= 4
-        assert kept == responses[-len(kept) :]
-        assert await is_stored(other, theirs)
-    with pytest.raises(openai.BadRequestError, match="Send the whole conversation"):
-        await create_response(sdk, "And?", previous_response_id=responses[0].id)
-    await create_response(sdk, "And?", conversation="mine")
-    assert read(running)[0] == ("user", "Hello?")
-
-
-async def is_stored(sdk: AsyncOpenAI, response: Response) -> bool:
-    try:
-        await sdk.responses.retrieve(response.id)
-    except openai.NotFoundError:
-        return False
-    return True
 
 
 async def test_of_what_was_said_before_a_response_no_more_is_read_than_a_request_could_bring(

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, get_args
-
-import pytest
+from typing import Any
 
 from engine.scripted import Call, ScriptedEngine, Thought
 from sessions.tools.tool_registry import Outcome
 from tests.app.in_process_service import InProcessService, Socket, serving
 from tests.e2e.websocket_client import Frame
-from tests.sessions.tools.mcp_servers import Era, Shop
 
 ALL = {"features": ["reasoning", "tools"]}
 WEATHER = {
@@ -96,55 +93,3 @@ async def test_open_calls_outlive_the_service(tmp_path: Path) -> None:
         messages = (await socket.next("history"))["messages"]
     assert [call["state"] for call in messages[1]["calls"]] == ["done", "denied"]
     assert messages[2]["content"] == "Paid."
-
-
-SHOP = """
-[[mcp_server]]
-name = "shop"
-url = "{url}"
-tools = ["sell"]
-never_ask = ["sell"]
-"""
-
-
-@pytest.mark.parametrize("era", get_args(Era))
-@pytest.mark.parametrize(
-    ("decision", "sold"),
-    [
-        ({"decision": "allow", "args": '{"sure": true}'}, "tea: accept sure=True"),
-        ({"decision": "deny"}, "tea: decline None"),
-    ],
-)
-async def test_an_mcp_servers_question_reaches_another_device_and_its_answer_the_server(
-    tmp_path: Path, era: Era, decision: Frame, sold: str
-) -> None:
-    """MCP's elicitation, from a real server over HTTP to a socket and back."""
-    async with Shop(era).served() as url:
-        file = tmp_path / "tools.toml"
-        file.write_text(SHOP.format(url=url))
-        async with (
-            serving(tmp_path, config=str(file)) as running,
-            running.socket(ALL | {"client_id": "ann"}) as socket,
-            running.socket(ALL | {"client_id": "ann"}) as phone,
-        ):
-            running.engine.script([Call("sell", '{"item": "tea"}')])
-            running.engine.script("So be it.")
-            offer = [{"name": "sell", "where": "server"}]
-            await socket.send(type="send", client_msg_id="m", content="Tea.", tools=offer)
-            while "question" not in await socket.next("tool_state"):
-                pass
-            await phone.send(type="history", conversation_id="default")
-            (call,) = (await phone.next("history"))["messages"][-1]["calls"]
-            call_id, question = call["call_id"], call["question"]
-            assert question["message"] == "Sell tea?"
-            frame = {"type": "tool_decision", "call_id": call_id, "args_sha256": question["sha256"]}
-            misfit = {"decision": "allow", "args": '{"sure": "perhaps"}'}
-            await phone.send(ref="1", **frame, **misfit)
-            assert (await phone.next("error"))["code"] == "bad_params"
-            await phone.send(ref="2", **frame, **decision)
-            assert (await phone.next("tool_ack"))["state"] == "running"
-            reported = await socket.until("done")
-            while reported[-1]["reason"] != "stop":
-                reported += await socket.until("done")
-        ended = next(one for one in reported if one["type"] == "tool_state" and one["state"] == "done")
-        assert ended["content"] == sold

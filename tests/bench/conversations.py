@@ -1,7 +1,7 @@
 """The cost of stored and live conversations: `python -m tests.bench.conversations`; a table, and JSON.
 
-First one conversation in an empty Redis: while readers may still resume in the middle of a reply, and once its journal is
-compacted. Then a hundred thousand copies of another one, under their own names. A thousand are followed, every fourth one with a
+First one conversation in an empty Redis: while readers may still resume in the middle of a reply, and once its journal has
+expired. Then a hundred thousand copies of another one, under their own names. A thousand are followed, every fourth one with a
 reply that is being written. The same gateway is measured before that, too.
 """
 
@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from redis.asyncio import Redis
@@ -25,7 +25,6 @@ from engine.scripted import ScriptedEngine
 from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.store.codec import Keys, now_ms
-from sessions.store.journal import Compaction
 from sessions.turn.policy import Policy
 from tests.bench.report import Measured, Report, at_most, run_lab
 from tests.chaos import gateway
@@ -37,7 +36,7 @@ from tests.sessions.recorder import Recorder
 
 OWNER = Owner("key:somebody", "00112233445566778899aabbccddeeff")
 PER_EXCHANGE, PER_TEXT = 1024, 1.3
-"""The most that a compacted conversation may take: bytes for each exchange, and for each byte of its text."""
+"""The most that a conversation without its journal may take: bytes for each exchange, and for each byte of its text."""
 _TEXT = """the of and a to in is you that it for on are with as at be this have from or one had by word but not what
 all were"""
 WORDS = _TEXT.split()
@@ -71,7 +70,7 @@ QUICK = Scale(long=5, stored=500, live=10, exchanges=2, samples=5)
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes of a conversation of so many `exchanges`, before and after its journal is compacted; `text`: its text in UTF-8."""
+    """Bytes of a conversation of so many `exchanges`, before and after its journal expires; `text`: its text in UTF-8."""
 
     exchanges: int
     text: int
@@ -80,7 +79,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bound(self) -> float:
-        """The most bytes that it may take once its journal is compacted."""
+        """The most bytes that it may take once its journal has expired."""
         return PER_TEXT * self.text + PER_EXCHANGE * self.exchanges
 
 
@@ -109,9 +108,7 @@ async def cost(store: Redis, *, exchanges: int, tokens: int, words: Sequence[str
             await chat.wait_idle()
             chat.reader.events.clear()
         before = await _bytes(store, chat.keys)
-        due: Any = await store.keys("ms:compaction:*")
-        await store.zadd(due[0], {chat.keys.conversation: 1})
-        await Compaction(store, ttl_s=3600, window_s=0).compact()
+        await store.unlink(chat.keys.journal)
         after = await _bytes(store, chat.keys)
         chat.leave()
     return Cost(exchanges=exchanges, text=text, before=before, after=after)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,31 +15,14 @@ from playwright.async_api import BrowserContext, Locator, Page, expect
 import midstream
 from engine.scripted import Call, Thought
 from sessions.tools.function_tools import tool
-from sessions.tools.tool_registry import Accepted, CallContext, Elicitation, Progress, ToolFailed
+from sessions.tools.tool_registry import CallContext, Progress, ToolFailed
 from tests.app.in_process_service import InProcessService, serving
 from tests.browser.chat_page import ChatPage
 
 BERN = Call("weather", '{"city": "Bern"}')
 PAY = Call("pay", '{"sum": 5, "to": "<b>Ann</b>"}')
 NASTY = "<img src=x onerror=document.title='owned'> & <script>document.title='owned'</script>"
-TOOLS = ("weather", "pay", "survey", "order")
-FORM = json.dumps(
-    {
-        "type": "object",
-        "properties": {
-            "size": {
-                "type": "string",
-                "title": "Size",
-                "enum": ["small", "large"],
-                "description": "Of a cup.",
-            },
-            "cups": {"type": "integer", "title": "Cups", "minimum": 1, "maximum": 9},
-            "sugar": {"type": "boolean", "title": "Sugar"},
-            "note": {"type": "string", "title": "Note"},
-        },
-        "required": ["size", "cups"],
-    }
-)
+TOOLS = ("weather", "pay", "survey")
 let_go = asyncio.Event()
 """Holds `survey` until a test has seen what it wanted to."""
 
@@ -63,12 +45,6 @@ async def survey(context: CallContext) -> str:
     context.progress(Progress(done=1, total=4, message="measuring the north"))
     await let_go.wait()
     return "Measured."
-
-
-async def order(item: str, context: CallContext) -> str:
-    """Order something."""
-    answer = await context.elicit(Elicitation(message=f"How would you like your {item}?", schema=FORM))
-    return json.dumps(answer.content) if isinstance(answer, Accepted) else type(answer).__name__
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -271,36 +247,3 @@ async def test_a_stop_in_a_thought_and_a_reload_show_what_is_kept(
     kept = await chat.replies.last.locator(".thought-text").text_content()
     await chat.reload()
     await expect(chat.replies.last.locator(".thought-text")).to_have_text(kept or "")
-
-
-async def test_a_tool_asks_and_the_answer_that_is_filled_in_reaches_it_or_is_declined(
-    chat: ChatPage, service: InProcessService, context: BrowserContext
-) -> None:
-    tea, cake = (Call("order", json.dumps({"item": item})) for item in ("tea", "cake"))
-    await begin(chat, service, "Tea, please.", [tea], ["It comes."], [cake], ["No cake comes."])
-    await expect(state(chat.page, "order")).to_have_text("Has a question for you")
-    requested = card(chat.page, "order")
-    await expect(requested.get_by_text("How would you like your tea?")).to_be_visible()
-    await requested.get_by_role("button", name="Answer").click()
-    await expect(requested.get_by_label("Size")).to_be_focused()  # the browser says what is missing
-    other = await another_tab(context, chat)
-    await expect(card(other.page, "order").get_by_label("Cups")).to_be_visible()
-    await requested.get_by_label("Size").select_option("large")
-    await requested.get_by_label("Cups").fill("2")
-    await requested.get_by_label("Sugar").check()
-    await requested.get_by_label("Cups").press("Enter")
-    for page in (chat, other):
-        await page.until_shown("It comes.")
-        await expect(page.page.locator(".call-question")).to_have_count(0)
-    await requested.get_by_text("Result").press("Enter")
-    await expect(requested.get_by_label("Result")).to_have_text(
-        json.dumps({"size": "large", "cups": 2, "sugar": True})
-    )
-    await chat.type("And cake.")
-    await expect(card(chat.page, "order").last.get_by_label("Cups")).to_be_visible()
-    await chat.page.reload()  # it is there again
-    asked = card(chat.page, "order").last
-    await asked.get_by_role("button", name="Decline").click()
-    await chat.until_shown("No cake comes.")
-    await asked.get_by_text("Result").press("Enter")
-    await expect(asked.get_by_label("Result")).to_have_text("Declined")

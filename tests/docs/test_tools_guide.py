@@ -18,9 +18,9 @@ from app.parts import tool_box_of
 from app.settings import Settings
 from sessions.tools import calls, function_tools, mcp_options, mcp_server, tool_registry
 from sessions.tools.function_tools import ToolDeclaration
-from sessions.tools.tool_registry import Accepted, Approval, CallContext, ToolFailed
+from sessions.tools.tool_registry import Approval, CallContext, ToolFailed
 from tests.docs.documents import ROOT, snippets
-from tests.sessions.tools.tool_calls import User, Watcher, call_of
+from tests.sessions.tools.tool_calls import call_of
 
 GUIDE = ROOT / "docs" / "tools.md"
 FUNCTIONS, SERVER = snippets(GUIDE, "python")
@@ -52,12 +52,7 @@ async def test_the_functions_are_tools(module: None) -> None:
     assert await box.run("stock", {"item": "tea"}, call_of()) == "12"
     with pytest.raises(ToolFailed, match=r"There is no item 'milk'\. There are: tea, coffee"):
         await box.run("stock", {"item": "milk"}, call_of())
-    user, watcher = User(), Watcher()
-    call = call_of(elicit=user.elicit, progress=watcher)
-    running = asyncio.create_task(box.run("order", {"item": "tea", "pieces": 2}, call))
-    assert (await user.answers(Accepted(content={"address": "here"}))).message == "Where to?"
-    assert await running == "2 tea, slow: Accepted(content={'address': 'here'})"
-    assert (await watcher.seen.get()).message == "asking for the address"
+    assert await box.run("order", {"item": "tea", "pieces": 2}, call_of()) == "2 tea, slow: ordered"
 
 
 async def test_the_package_brings_them_along(module: None, tmp_path: Path) -> None:
@@ -143,8 +138,6 @@ BOUNDS: dict[str, list[float]] = {
         mcp_server.RATE // 1024,
     ],
     "reads of a server's tool list": [mcp_server.ReconnectTiming().apart],
-    "questions of a call": [calls.MOST_QUESTIONS, calls.MOST_FIELDS, calls.FORM_BYTES // 1024],
-    "a text in the user's answer": [calls.ANSWER_CHARS],
     "progress": [1 / calls.INTERVAL_S, calls.PROGRESS_CHARS],
     "a tool's failure message": [tool_registry.REASON_BYTES // 1024],
 }

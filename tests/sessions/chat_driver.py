@@ -19,7 +19,7 @@ from sessions.conversation.history_page import HistoryPage, PageWithStatus
 from sessions.errors import Refused
 from sessions.events import Accepted, Done, ToolCall
 from sessions.filters.chain import Filters
-from sessions.filters.list_filter import ListFilter, MatchLists
+from sessions.filters.list_filter import FilterLists, list_filters
 from sessions.observer import Observer
 from sessions.records import Owner
 from sessions.service import CallOutcome, Sessions
@@ -344,11 +344,7 @@ async def serving(
 
 def filtering(*, incoming: Sequence[str] = (), outgoing: Sequence[str] = ()) -> Filters:
     """Filters of these words."""
-    lists = {
-        direction: MatchLists(words, [], max_chars=9)
-        for direction, words in (("incoming", incoming), ("outgoing", outgoing))
-    }
-    return Filters([ListFilter(**lists)])
+    return Filters(list_filters(incoming=FilterLists(tuple(incoming)), outgoing=FilterLists(tuple(outgoing))))
 
 
 async def eventually(happened: Callable[[], bool]) -> None:

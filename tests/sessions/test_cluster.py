@@ -5,21 +5,19 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
 import pytest_asyncio
-from redis.asyncio import Connection, Redis, RedisCluster, SSLConnection
-from redis.asyncio.cluster import ClusterNode
+from redis.asyncio import Redis, SSLConnection
 from redis.exceptions import RedisError
 
 from sessions.errors import StoreDown
 from sessions.events import Delta, Done, Resumed
 from sessions.records import Owner, digest
-from sessions.replicas.relay import ShardChannels
-from sessions.store.client import Durability, connect, replica_name
+from sessions.store.client import Durability, connect
 from sessions.store.codec import Keys
 from sessions.store.history import History
 from sessions.store.images import Images
@@ -31,7 +29,7 @@ from sessions.store.server_config import WriteProbe, WritesRefused, config_warni
 from sessions.turn.message_request import GenerationConfig, MessageRequest
 from sessions.turn.turn import Cancel, Cancelled
 from tests.sample_images import JPEG, PNG
-from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually, serving
+from tests.sessions.chat_driver import Chat, eventually, serving
 from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.server_group import Node, cluster, happened, watched_by_sentinel
 from tests.sessions.store.storage_quotas import counted_bytes, of
@@ -43,10 +41,9 @@ ROOMS = [f"room-{number}" for number in range(9)]
 
 
 @asynccontextmanager
-async def chatting(store: Redis, *, alone: bool = False, classic: bool = False) -> AsyncIterator[Chat]:
-    """A replica of its own, with one connection. `classic`: as replicas listen in clusters before Redis 7."""
-    name = None if classic else await replica_name(store)
-    async with serving(store, alone=alone, replica=name) as chat:
+async def chatting(store: Redis, *, alone: bool = False) -> AsyncIterator[Chat]:
+    """A replica of its own, with one connection."""
+    async with serving(store, alone=alone) as chat:
         yield chat
         chat.leave()
 
@@ -155,46 +152,6 @@ async def test_events_and_cancels_reach_the_other_replica_whichever_node_they_co
         chat.cancel()
 
 
-async def calls(nodes: list[Node], command: str) -> int:
-    """How often all nodes carried out a command."""
-    counted = 0
-    for node in nodes:
-        async with Redis(port=node.port) as client:
-            facts: dict[str, dict[str, int]] = await client.info("commandstats")
-        counted += facts.get(f"cmdstat_{command}", {"calls": 0})["calls"]
-    return counted
-
-
-async def test_no_event_and_no_letter_goes_to_all_nodes(clustered: Redis, nodes: list[Node]) -> None:
-    """It is published in the slot of what it is about."""
-    async with chatting(clustered) as chat, chatting(clustered) as other:
-        for node in nodes:
-            await node.ask("CONFIG", "RESETSTAT")
-        await chat.exchange("Hi!", "Hi.")
-        await other.history()
-        await chat.running("Hello?", "This")
-        await other.reader.next(Delta)
-        await other.sessions.cancel_elsewhere(other.owner, Cancel(conversation_id=CONVERSATION_ID))
-        await other.reader.next(Done)
-        assert await calls(nodes, "publish") == 0
-        assert await calls(nodes, "spublish") > 3
-
-
-async def test_replicas_that_listen_on_channels_of_both_kinds_are_told(clustered: Redis) -> None:
-    """As while a cluster before Redis 7 is upgraded."""
-    async with chatting(clustered) as chat, chatting(clustered, classic=True) as other:
-        await chat.exchange("Hi!", "Hi.")
-        await other.history()
-        await chat.exchange("Hello?", "Hello.")
-        await other.reader.next(Done)
-        accepted = await other.running("And now?", "This", client_msg_id="other")
-        met = await chat.sessions.cancel_elsewhere(chat.owner, Cancel(conversation_id=CONVERSATION_ID))
-        assert met == Cancelled(accepted.turn_id, already=False)
-        await chat.reader.next(Done, count=3)
-        assert continuous(other.reader.events)
-        assert continuous(chat.reader.events)
-
-
 async def test_a_node_that_loses_its_listeners_is_listened_to_again(
     clustered: Redis, nodes: list[Node]
 ) -> None:
@@ -236,47 +193,6 @@ async def move_slot(store: Redis, nodes: list[Node], key: str) -> None:
         await source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
     for node in (target, source, *nodes):
         await node.ask("CLUSTER", "SETSLOT", slot, "NODE", names[1])
-
-
-async def test_who_goes_while_a_channel_is_subscribed_leaves_no_connection(
-    clustered: RedisCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    greeting = asyncio.Event()
-
-    async def unanswered(_: Connection, **__: bool) -> None:
-        greeting.set()
-        await asyncio.Event().wait()
-
-    channels = ShardChannels(clustered, replica="one")
-    await clustered.ping()
-    monkeypatch.setattr(Connection, "on_connect_check_health", unanswered)
-    channels.follow("{room}")
-    running = asyncio.create_task(channels.run())
-    await greeting.wait()
-    running.cancel()
-    await asyncio.wait([running])
-    gc.collect()  # it would say so of a connection that nobody closed
-
-
-async def test_who_goes_before_a_channel_is_listened_to_leaves_no_connection(
-    clustered: RedisCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    channels = ShardChannels(clustered, replica="one")
-    node_of = clustered.get_node_from_key
-
-    def once(key: str) -> ClusterNode | None:
-        if channels._nodes:
-            raise asyncio.CancelledError
-        return node_of(key)
-
-    await clustered.ping()
-    monkeypatch.setattr(clustered, "get_node_from_key", once)
-    channels.follow("{one room}")
-    channels.follow("{another}")
-    with suppress(asyncio.CancelledError):
-        await channels.run()
-    assert channels._nodes
-    gc.collect()
 
 
 async def test_looking_for_the_nodes_anew_cuts_off_no_command(nodes: list[Node], clustered: Redis) -> None:

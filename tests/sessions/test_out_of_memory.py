@@ -12,7 +12,6 @@ from sessions.events import Done, Resumed
 from sessions.records import Owner
 from sessions.running import runner
 from sessions.store import journal, ownership
-from sessions.store.journal import Compaction
 from tests.sessions.chat_driver import Chat, serving
 from tests.sessions.recorder import continuous
 from tests.store_faults import without_memory
@@ -62,17 +61,9 @@ async def test_leases_are_prolonged(chat: Chat, store: Redis) -> None:
             assert await store.exists(lease)
 
 
-async def test_a_replica_starts_and_conversations_are_deleted_and_compacted(
-    chat: Chat, store: Redis, owner: Owner
-) -> None:
+async def test_a_replica_starts_and_conversations_are_deleted(chat: Chat, store: Redis, owner: Owner) -> None:
     await chat.exchange("Hello?", "Hello.")
     await chat.exchange("Hello?", "Hello.", conversation_id="other")
-    compaction = Compaction(store, ttl_s=60, window_s=0)
-    for name in await store.keys("ms:compaction:*"):
-        for conversation in await store.zrange(name, 0, -1):
-            await store.zadd(name, {conversation: 1})
     async with without_memory(store), serving(store, alone=False) as other:
-        assert await compaction.compact() == 2
-        assert not await store.exists(chat.keys.journal)
         assert [one async for one in other.sessions.erase(owner)] == ["other", "room"]
         assert await store.keys(f"ms:{{{owner}/*") == []

@@ -1,7 +1,6 @@
 /** @typedef {import("./frames.js").ShownCall} ShownCall */
 /** @typedef {import("./frames.js").ToolCall} ToolCall */
 /** @typedef {import("./frames.js").CallState} CallState */
-/** @typedef {import("./frames.js").Question} Question */
 
 /** States that a call may still leave. @type {Set<CallState>} */
 const OPEN = new Set(["waiting", "running"]);
@@ -11,7 +10,6 @@ export class Call {
   /** @type {CallState} */ state = "waiting";
   /** @type {string | null} Its result. */ content = null;
   /** @type {string | null} What went wrong instead of a result. */ error = null;
-  /** @type {Question | null} What it asks while it runs. */ question = null;
   /** @type {number | null} Its progress, from 0 to 1. */ progress = null;
   /** @type {string} What it is doing, in its own words. */ message = "";
 
@@ -50,7 +48,6 @@ export class Call {
     this.error = frame.error ?? null;
     this.args = frame.args ?? this.args;
     this.argsSha256 = frame.args_sha256 ?? this.argsSha256;
-    this.question = frame.question ?? null;
   }
 
   /** Takes its progress. @param {import("./frames.js").Status} frame */
@@ -62,6 +59,5 @@ export class Call {
   /** Marks that its turn has ended, so nobody answers it any more. */
   cancel() {
     if (this.open) this.state = "cancelled";
-    this.question = null;
   }
 }

@@ -299,8 +299,7 @@ export class ChatClient extends EventTarget {
 
   /**
    * Allows or denies a call that asks for it. The call runs with the arguments that were shown, or with `args` instead.
-   * A question of a running call (`call.question`) is answered the same way: `argsSha256` is the question's `sha256`, and
-   * `args` is the answer, the text of a JSON object. Raises ChatError.
+   * Raises ChatError.
    * @param {{callId: string, argsSha256: string, decision: "allow" | "deny", args?: string, conversationId?: string}} decided
    * @returns {Promise<import("./frames.js").ToolAck>}
    */

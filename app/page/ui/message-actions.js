@@ -109,19 +109,6 @@ export class MessageActions {
     return this.#parts.notices.answer(this.#parts.client.toolDecision({ conversationId, callId, argsSha256, decision }));
   }
 
-  /**
-   * Answers the question of a running call; null declines.
-   * @param {import("../client/call.js").Call} call
-   * @param {string | null} content
-   */
-  async answer({ callId, question }, content) {
-    if (question === null) return;
-    const { conversationId } = this.#parts.screen().current;
-    const response = content === null ? { decision: /** @type {const} */ ("deny") } : { decision: /** @type {const} */ ("allow"), args: content };
-    const request = { conversationId, callId, argsSha256: question.sha256 };
-    await this.#parts.notices.answer(this.#parts.client.toolDecision({ ...request, ...response }));
-  }
-
   /** The most bytes of an image for the conversation's model; 0 if it takes no images, null before that is known. */
   get imageLimit() {
     const limits = this.#parts.client.ready?.limits;

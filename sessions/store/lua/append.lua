@@ -32,10 +32,7 @@ local function PATCH(conversation, journal, patch, seq)
   end
   if patch.ended then LINK_END(conversation, patch.ended[1], seq, patch.ended[2]) end
   if patch.removed then LINK_REMOVAL(conversation, patch.removed, seq) end
-  if patch.over then
-    NOTE_DUE(conversation, seq)
-    redis.call('PEXPIRE', journal, patch.over)
-  end
+  if patch.over then redis.call('PEXPIRE', journal, patch.over) end
 end
 
 local function APPEND(conversation, journal, first, last)

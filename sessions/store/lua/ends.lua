@@ -2,7 +2,7 @@
 -- once their events have left the journal. `ended` names the newest link, `ended_seq` is its seq, and everything up
 -- to there is in the chain. A link is 't' and a turn, whose record then begins
 -- with the link before it and a line feed; or 'r' and a turn that was removed: `removed:<turn>` is its seq and the link
--- before it. `due` has the seq and the time of one or two ends: up to the first, the journal may be compacted.
+-- before it.
 
 -- Makes sure of what a write needs before it begins. What stands in the way of the journal's next event is not of this
 -- conversation: it outlived the hash that it belonged to, or has another type.
@@ -38,12 +38,4 @@ local function LINK_REMOVAL(conversation, turn_id, seq)
   local before = redis.call('HGET', conversation, 'ended') or ''
   redis.call('HSET', conversation, 'removed:' .. turn_id, string.format('%d %s', seq, before))
   LINK(conversation, 'r' .. turn_id, seq)
-end
-
--- Up to `seq` no turn runs: once its window is over, the journal need not have what comes before it.
-local function NOTE_DUE(conversation, seq)
-  local time = redis.call('TIME')
-  local due = string.format('%d %d', seq, time[1] * 1000 + math.floor(time[2] / 1000))
-  local first = string.match(redis.call('HGET', conversation, 'due') or '', '^%d+ %d+')
-  redis.call('HSET', conversation, 'due', first and first .. ' ' .. due or due)
 end

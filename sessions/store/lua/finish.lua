@@ -4,12 +4,13 @@
 -- `mends`: the journal could not be written: it begins anew with this event, since the hash has all that ended.
 -- `next`: the turn that follows once the calls are settled, which runs from here on; its reply, `next_reply`, has its place
 -- at once, and what was sent behind this turn stands behind that one.
+-- `window`: for how long the journal is kept where no other turn waits, in milliseconds: the hash has what ended, too.
 -- `stays`: it went on with a reply and added nothing: that stands as it did. `group`: whose ledger counts the conversation.
 -- A full store takes an end, too: a script whose first write needs no memory may finish.
 -- Answers {'ok', what WEIGH returns} or {'lost'} (the turn had ended, or is no longer the caller's).
 local conversation, journal = KEYS[1], KEYS[2]
 local asked, reply, turn, event, follow = cjson.decode(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local facts = redis.call('HMGET', conversation, 'running', 'seq', 'messages')
+local facts = redis.call('HMGET', conversation, 'running', 'seq', 'messages', 'queue')
 if facts[1] ~= asked.turn_id then
   local known = redis.call('HGET', conversation, 'turn:' .. asked.turn_id) or ''
   return {string.match(known, '\n(.*)$') == turn and 'ok' or 'lost'}
@@ -43,8 +44,8 @@ else
 end
 redis.call('HSET', conversation, 'running', asked.next, 'seq', asked.seq, 'updated_at', asked.now)
 LINK_END(conversation, asked.turn_id, asked.seq, turn)
-NOTE_DUE(conversation, asked.seq)
-redis.call('PEXPIRE', journal, asked.ttl)
+local is_last = asked.next == '' and (facts[4] or '') == ''
+redis.call('PEXPIRE', journal, is_last and asked.window or asked.ttl)
 redis.call('PEXPIRE', conversation .. ':images', asked.ttl)
 TELL(conversation, asked.replica, 'event', event)
 return {'ok', WEIGH(conversation, asked.ttl, asked.group)}

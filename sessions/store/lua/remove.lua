@@ -25,8 +25,7 @@ else
 end
 redis.call('HSET', conversation, 'seq', asked.seq)
 LINK_REMOVAL(conversation, asked.turn_id, asked.seq)
-NOTE_DUE(conversation, asked.seq)
-redis.call('PEXPIRE', journal, asked.ttl)
+redis.call('PEXPIRE', journal, asked.window)
 TELL(conversation, asked.replica, 'event', event)
 if before ~= '' then TELL(conversation, asked.replica, 'branch', asked.reply_id) end
 return {'ok', WEIGH(conversation, asked.ttl, '')}

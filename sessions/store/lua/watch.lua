@@ -16,6 +16,6 @@ if comes == '' and watchers == (facts[2] or '') then return watchers end
 redis.call('HSET', conversation, 'watchers', watchers)
 local runner = facts[3] ~= '' and facts[4] or ''
 if runner ~= '' and not gone[runner] then
-  SEND(conversation, runner, 'watchers ' .. #conversation .. ' ' .. conversation .. watchers)
+  redis.call('PUBLISH', 'ms:to:' .. runner, 'watchers ' .. #conversation .. ' ' .. conversation .. watchers)
 end
 return watchers

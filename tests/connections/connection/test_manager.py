@@ -16,9 +16,9 @@ from tests.connections.fake_peer import Peer
 class Socket(Peer):
     """Somebody's."""
 
-    def __init__(self, name: str = "ann", group: str = "") -> None:
+    def __init__(self, name: str = "ann", group: str = "", *, principal: str = "anonymous") -> None:
         super().__init__()
-        self.caller = Caller(Owner("anonymous", name), Client("anonymous", name), group)
+        self.caller = Caller(Owner(principal, name), Client(principal, name), group)
 
 
 def test_a_client_has_so_many_connections_and_no_more() -> None:
@@ -31,6 +31,20 @@ def test_a_client_has_so_many_connections_and_no_more() -> None:
     manager.add(Socket("bob"))
     manager.discard(last)
     manager.add(Socket("ann"))
+
+
+def test_a_key_has_so_many_connections_and_no_more() -> None:
+    """Of all clients together; clients without a key are counted one by one."""
+    manager = ConnectionManager(max_connections=10, max_per_client=2, max_per_key=2)
+    manager.add(Socket("ann", principal="key:lab"))
+    manager.add(last := Socket("bob", principal="key:lab"))
+    with pytest.raises(Close, match="At most 2 connections per key") as refused:
+        manager.add(Socket("cat", principal="key:lab"))
+    assert refused.value.code is CloseCode.TOO_MANY_CONNECTIONS
+    for name in ("ann", "bob", "cat"):
+        manager.add(Socket(name))
+    manager.discard(last)
+    manager.add(Socket("cat", principal="key:lab"))
 
 
 def test_the_server_has_so_many_connections_and_no_more() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -352,41 +351,6 @@ async def test_a_call_that_asks_is_allowed_or_denied_at_the_terminal(
         await terminal.shows(f"[ask_pay {{}}: {outcome}]")
         await terminal.shows("So be it.")
         await leaves(terminal)
-
-
-async def test_what_a_tool_asks_is_filled_in_at_the_terminal(
-    tooled: InProcessService, tmp_path: Path
-) -> None:
-    tooled.engine.script([Call("order")])
-    tooled.engine.script(["It comes."])
-    async with chatting(tooled.url, tmp_path) as terminal:
-        await terminal.says("Tea.")
-        await terminal.shows("order: Which tea? (! declines)")
-        await terminal.shows_question("Size (small / large): ")
-        terminal.enters("huge")  # is asked again
-        await terminal.shows("Size (small / large):", times=2)
-        await terminal.shows_question("Size (small / large): ")
-        terminal.enters("large")
-        await terminal.shows_question("cups: ")
-        terminal.enters("0")
-        await terminal.shows_question("sugar [y/n]: ")
-        terminal.enters("")
-        await terminal.shows_question("with (milk / lemon, several with commas): ")
-        terminal.enters("milk, lemon")
-        await terminal.shows("cups must be 1 or more")  # what the server knows better
-        await terminal.shows_question("Size (small / large): ")
-        terminal.types(f"small{ENTER}2{ENTER}y{ENTER}{ENTER}")  # ahead of the form's further questions
-        await terminal.shows("It comes.")
-        result = tooled.engine.requests[-1].messages[-1].content
-        assert json.loads(result) == {"size": "small", "cups": 2, "sugar": True}
-        tooled.engine.script([Call("order")])
-        tooled.engine.script(["Nothing comes."])
-        await terminal.says("Tea.")
-        await terminal.shows_question("Size (small / large): ")
-        terminal.enters("!")
-        await terminal.shows("Nothing comes.")
-        await leaves(terminal)
-    assert tooled.engine.requests[-1].messages[-1].content == "Declined"
 
 
 async def test_a_decision_that_the_store_can_not_take_is_asked_for_again(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from sessions.errors import Refused
 from sessions.service import CallOutcome, Sessions
 from sessions.tools.function_tools import tool
-from sessions.tools.tool_registry import Accepted, CallContext, Elicitation
 
 
 def pay(sum: int) -> str:  # noqa: A002 - the tool's own word
@@ -19,27 +17,7 @@ def pay(sum: int) -> str:  # noqa: A002 - the tool's own word
 
 
 approved_pay = tool(approval="always", name="ask_pay")(lambda: "Paid.")
-FORM = json.dumps(
-    {
-        "type": "object",
-        "properties": {
-            "size": {"type": "string", "title": "Size", "enum": ["small", "large"]},
-            "cups": {"type": "integer", "minimum": 1},
-            "sugar": {"type": "boolean"},
-            "with": {"type": "array", "items": {"type": "string", "enum": ["milk", "lemon"]}},
-        },
-        "required": ["size", "cups"],
-    }
-)
-
-
-async def order(context: CallContext) -> str:
-    """Order tea."""
-    answer = await context.elicit(Elicitation(message="Which tea?", schema=FORM))
-    return json.dumps(answer.content) if isinstance(answer, Accepted) else type(answer).__name__
-
-
-TOOLS = tuple(f"tests.midstream.terminal.tools:{name}" for name in ("pay", "approved_pay", "order"))
+TOOLS = tuple(f"tests.midstream.terminal.tools:{name}" for name in ("pay", "approved_pay"))
 
 
 def refuse_answers(monkeypatch: pytest.MonkeyPatch, *refusals: Refused) -> None:

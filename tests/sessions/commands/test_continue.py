@@ -180,14 +180,14 @@ async def test_the_first_part_is_not_taken_back_from_under_the_second(chat: Chat
     assert await chat.messages() == []
 
 
-@pytest.mark.parametrize("compacted", [False, True])
-async def test_who_comes_back_is_told_each_part_once(chat: Chat, store: Redis, *, compacted: bool) -> None:
+@pytest.mark.parametrize("expired", [False, True])
+async def test_who_comes_back_is_told_each_part_once(chat: Chat, store: Redis, *, expired: bool) -> None:
     first = await cut(chat)
     second = await continue_reply(chat, first.message_id, max_new_tokens=1)
     third = await continue_reply(chat, first.message_id, " four")
     assert (second.reason, third.message_id) == (Reason.LENGTH, first.message_id)
     assert await chat.messages() == [("user", "Count!"), ("assistant", "One two three four")]
-    if compacted:
+    if expired:
         await store.delete(chat.keys.journal)
     late = Recorder()
     await chat.resume(late, 0)

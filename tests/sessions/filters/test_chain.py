@@ -23,13 +23,13 @@ from sessions.filters.chain import (
     Passed,
     ReleasedText,
 )
-from sessions.filters.list_filter import ListFilter, MatchLists
+from sessions.filters.list_filter import FilterLists, list_filters
 
 
-def listed(*, incoming: Sequence[str] = (), outgoing: Sequence[str] = ()) -> Filter:
-    return ListFilter(
-        incoming=MatchLists(incoming, [r"\d{4}-\d{4}"] if incoming else [], max_chars=128),
-        outgoing=MatchLists(outgoing, [], max_chars=128),
+def listed(*, incoming: Sequence[str] = (), outgoing: Sequence[str] = ()) -> list[Filter]:
+    patterns = (r"\d{4}-\d{4}",) if incoming else ()
+    return list_filters(
+        incoming=FilterLists(tuple(incoming), patterns), outgoing=FilterLists(tuple(outgoing))
     )
 
 
@@ -47,7 +47,7 @@ class Rewriting(Filter):
 
 
 async def test_a_message_with_a_listed_word_or_pattern_is_refused() -> None:
-    filters = Filters([Filter(), listed(incoming=["darn"])])
+    filters = Filters([Filter(), *listed(incoming=["darn"])])
     await filters.check("All is well.", None, "")
     for texts in [("Darn!",), ("Well.", "oh darn"), ("My number is 1234-5678",)]:
         with pytest.raises(Filtered) as refused:
@@ -58,11 +58,11 @@ async def test_a_message_with_a_listed_word_or_pattern_is_refused() -> None:
 
 
 async def test_messages_replies_that_go_on_and_arguments_are_read_over_the_edges_of_slices() -> None:
-    incoming = Filters([listed(incoming=["darn"])])
+    incoming = Filters(listed(incoming=["darn"]))
     await incoming.check("x " * SLICE_CHARS)
     with pytest.raises(Filtered):
         await incoming.check("x" * (SLICE_CHARS - 3) + " darn it")
-    filters = Filters([listed(outgoing=["darn it"])])
+    filters = Filters(listed(outgoing=["darn it"]))
     started = filters.reply()
     await started.begin("x" * (SLICE_CHARS - 2) + " darn")
     assert started.feed(" it.", 1).filtered
@@ -73,7 +73,7 @@ async def test_messages_replies_that_go_on_and_arguments_are_read_over_the_edges
 
 @pytest.mark.parametrize("reads", ["begin", "forbids"])
 async def test_others_work_while_a_long_text_is_read(reads: str) -> None:
-    reply = Filters([listed(outgoing=["darn"])]).reply()
+    reply = Filters(listed(outgoing=["darn"])).reply()
     reading = asyncio.ensure_future(getattr(reply, reads)("x" * SLICE_CHARS * 50))
     turns = 0
     while not reading.done():
@@ -85,12 +85,12 @@ async def test_others_work_while_a_long_text_is_read(reads: str) -> None:
 async def test_without_filters_everything_passes_as_it_is() -> None:
     """Lists of one direction say nothing to the other."""
     await NO_FILTERS.check("darn")
-    await Filters([listed(outgoing=["darn"])]).check("darn")
-    assert NO_FILTERS.reply() is Filters([listed(incoming=["darn"])]).reply() is None
+    await Filters(listed(outgoing=["darn"])).check("darn")
+    assert NO_FILTERS.reply() is Filters(listed(incoming=["darn"])).reply() is None
 
 
 def test_tokens_leave_with_the_first_character_that_they_made() -> None:
-    filters = Filters([listed(outgoing=["darn"])])
+    filters = Filters(listed(outgoing=["darn"]))
     reply = filters.reply()
     assert reply.feed("oh da", 2) == ReleasedText("oh ", 2)
     assert reply.feed("r", 1) == ReleasedText("", 0)
@@ -108,7 +108,7 @@ def test_tokens_leave_with_the_first_character_that_they_made() -> None:
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_filter_reads_what_the_one_before_it_passed(order: int) -> None:
     """What one held back when the other ends the reply is decided at once."""
-    filters = Filters([listed(outgoing=["darn"]), listed(outgoing=["oh my word"])][::order])
+    filters = Filters([*listed(outgoing=["darn"]), *listed(outgoing=["oh my word"])][::order])
     assert filters.reply().feed("oh my darn it", 3) == ReleasedText("oh my ", 3, filtered=True)
     reply = filters.reply()
     assert reply.feed("oh my w", 1) == ReleasedText("", 0)
@@ -118,7 +118,7 @@ def test_a_filter_reads_what_the_one_before_it_passed(order: int) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["a ", "ca", "t", "s ", "猫", "do", "g"]), st.integers(0, 3))))
 def test_text_and_tokens_of_a_reply_that_passes_are_all_there(chunks: list[tuple[str, int]]) -> None:
-    reply = Filters([listed(outgoing=["cats dogs a", "a"]), listed(outgoing=["cat cat"])]).reply()
+    reply = Filters([*listed(outgoing=["cats dogs a", "a"]), *listed(outgoing=["cat cat"])]).reply()
     parts = [reply.feed(text, tokens) for text, tokens in chunks]
     parts.append(reply.finish())
     if not any(part.filtered for part in parts):
@@ -140,7 +140,7 @@ def names(released: ReleasedText) -> list[str]:
 
 
 def test_text_that_is_held_back_holds_its_logprobs_back() -> None:
-    reply = Filters([listed(outgoing=["darn it"])]).reply()
+    reply = Filters(listed(outgoing=["darn it"])).reply()
     assert names(reply.feed("oh darn", 2, word_tokens("oh darn"))) == ["oh"]
     assert names(reply.feed(" i", 1, word_tokens(" i", 7))) == []
     assert names(reply.feed("s fine", 1)) == [" darn", " i"]
@@ -148,7 +148,7 @@ def test_text_that_is_held_back_holds_its_logprobs_back() -> None:
 
 @given(st.lists(st.sampled_from(["a", " ca", "t", " s", "猫", " do", "g"])))
 def test_tokens_are_told_with_the_last_of_their_text(pieces: list[str]) -> None:
-    reply = Filters([listed(outgoing=["cats dogs a", "a"]), listed(outgoing=["cat cat"])]).reply()
+    reply = Filters([*listed(outgoing=["cats dogs a", "a"]), *listed(outgoing=["cat cat"])]).reply()
     fed, shown, named = 0, "", ""
     for piece in [*pieces, None]:
         if piece is None:

@@ -16,15 +16,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sessions.errors import Filtered
-from sessions.filters.chain import Filter, Filters, Passed, ReleasedText
+from sessions.filters.chain import Filter, Filters, Passed, ReleasedText, ReplyFilter
 from sessions.filters.list_filter import (
-    HoldbackFilter,
+    TIMEOUT_S,
     InvalidFilters,
-    PatternScan,
     PatternSet,
     UnsupportedPattern,
     WordList,
-    WordScan,
     filters_from,
 )
 
@@ -32,12 +30,12 @@ HERE = "tests.sessions.filters.test_list_filter"
 ATOMS = st.sampled_from(
     ["a", "b", "ab", "A", "[a1]", "[^a]", ".", r"\w", r"\d", r"\s", "(?i:a)", "(?s:.)", "é", "(?-i:b)"]
 )
-PLACES = st.sampled_from([r"\b", r"\B", r"\A", "^", r"\Z", "(?m:^)", "(?m:$)"])
+PLACES = st.sampled_from([r"\b", r"\B", r"\A", "^", "$", r"\Z"])
 TEXTS = st.text("abAB1_ \né", min_size=1, max_size=12)
 
 
 def composed(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    counts = st.sampled_from(["?", "{2}", "{0,2}", "{1,3}?"])
+    counts = st.sampled_from(["?", "{2}", "{0,2}", "{1,3}?", "*", "+"])
     return (
         st.lists(inner, min_size=2, max_size=3).map("".join)
         | st.lists(inner, min_size=2, max_size=3).map(lambda ways: f"({'|'.join(ways)})")
@@ -48,15 +46,15 @@ def composed(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 PATTERNS = st.recursive(ATOMS | PLACES, composed, max_leaves=6)
 
 
-def words_reader(*words: str) -> HoldbackFilter:
-    return HoldbackFilter([WordScan(WordList(words))])
+def words_reader(*words: str) -> ReplyFilter:
+    return WordList(words).begin()
 
 
-def reader(*patterns: str, max_chars: int = 128) -> HoldbackFilter:
-    return HoldbackFilter([PatternScan(PatternSet(patterns, max_chars=max_chars))])
+def reader(*patterns: str, max_chars: int = 128) -> ReplyFilter:
+    return PatternSet(patterns, max_chars=max_chars).begin()
 
 
-def passed(held: HoldbackFilter, pieces: list[str]) -> Passed:
+def passed(held: ReplyFilter, pieces: list[str]) -> Passed:
     """All that leaves of a reply."""
     parts = [held.feed(piece) for piece in pieces]
     parts.append(held.finish())
@@ -151,7 +149,12 @@ def test_no_part_of_a_match_leaves_whatever_the_pieces(patterns: list[str], piec
     except UnsupportedPattern:
         assume(False)
     text = "".join(pieces)
-    matches = [start for one in patterns for start in range(len(text)) if re.compile(one).match(text, start)]
+    matches = [
+        start
+        for one in patterns
+        for start in range(len(text))
+        if (found := re.compile(one, re.MULTILINE).match(text, start)) and found[0]
+    ]
     outcome = passed(held, pieces)
     assert outcome.filtered == bool(matches)
     assert text.startswith(outcome.text)
@@ -188,48 +191,30 @@ def test_what_comes_behind_a_match_is_not_read_and_what_leaves_ends_with_a_whole
 @pytest.mark.parametrize(
     ("pattern", "why"),
     [
-        ("a+", "longer than 128 characters"),
-        ("a{129}", "longer than 128 characters"),
-        (".*x", "longer than 128 characters"),
         ("a?", "matches the empty text"),
         (r"\b", "matches the empty text"),
         ("(a", "not a regular expression"),
-        ("(?L)a", "not a regular expression"),
-        ("a{99999999999999999999}", "not a regular expression"),
-        ("a(?=b)", r"Looking around, \(\?=…\)"),
-        ("(?<!b)a", r"Looking around, \(\?!…\)"),
-        ("(?>ab)", "An atomic group"),
-        ("a?+b", "A possessive repeat"),
-        (r"(a)\1", "A back reference"),
-        ("(a)?b(?(1)c|d)", "A conditional group"),
-        ("a$", r"write \\Z"),
-        (r"(?a)\ba", "flag `a`"),
+        ("a(?=b)", "Looking around"),
+        ("(?<!b)a", "Looking around"),
     ],
 )
-def test_a_pattern_that_can_not_be_bounded_is_refused(pattern: str, why: str) -> None:
+def test_a_pattern_that_can_not_be_used_is_refused(pattern: str, why: str) -> None:
     with pytest.raises(UnsupportedPattern, match=why):
         reader(pattern)
 
 
 def test_the_greatest_length_is_the_operators() -> None:
-    with pytest.raises(UnsupportedPattern, match="longer than 3 characters"):
-        reader("abcd", max_chars=3)
-    assert reader("abc", max_chars=3).feed("abc").filtered
-    with pytest.raises(UnsupportedPattern, match="too large"):
-        reader("(?:a?){300}b", max_chars=1024)
+    """Of a match, and of the text that waits for one."""
+    assert passed(reader("a.*b", max_chars=5), list("a1234b a123b")) == Passed("a1234b ", filtered=True)
+    held = reader("a.*b", max_chars=5)
+    assert len(held.feed("a" * 100).text) == 94
 
 
-def test_repeats_within_repeats_take_no_more_time_than_the_text_is_long() -> None:
-    """What takes a backtracking engine longer than the universe is old."""
-    held = reader("(?:(?:a?){9}){4}" + "a{36}b", max_chars=73)
+def test_a_search_that_takes_too_long_ends_the_reply() -> None:
+    """A backtracking engine could take longer than the universe is old."""
     began = process_time()
-    assert not passed(held, ["a" * 300]).filtered
-    assert process_time() - began < 5
-
-
-def test_more_characters_than_are_remembered_are_read_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sessions.filters.list_filter.MOST_KNOWN", 4)
-    assert passed(reader("[a-y]z"), ["abcdefghijklmnopq", "rz"]) == Passed("abcdefghijklmnopq", filtered=True)
+    assert passed(reader("(?:a|aa|aaa)+b"), ["a" * 300]).filtered
+    assert process_time() - began < 10 * TIMEOUT_S
 
 
 # ---- the table
@@ -281,7 +266,7 @@ async def test_lists_and_hooks_of_a_table_are_used() -> None:
         ("[input]\nwords = [1]", r"Expected `str`.*input\.words"),
         ("max_chars = 0", r">= 1.*max_chars"),
         ("[input]\nwords = ['a', '']", r"input\.words\[1\] '': There is nothing"),
-        ("[output]\npatterns = ['a', 'b+']", r"output\.patterns\[1\] 'b\+': .*longer than 128"),
+        ("[output]\npatterns = ['a', 'b*']", r"output\.patterns\[1\] 'b\*': It matches the empty text"),
         ("hooks = ['nowhere.at_all:make']", "'nowhere.at_all:make' fails: ModuleNotFoundError"),
         ("hooks = ['no colon']", "'no colon' fails"),
         (f"hooks = ['{HERE}:missing']", "fails: AttributeError"),

@@ -160,25 +160,6 @@ async def test_what_can_not_be_answered_is_refused(store: Redis, engine: Scripte
     assert engine.requests == []
 
 
-async def test_an_engine_that_fails_behind_the_answer_ends_it(
-    sessions: Sessions, engine: ScriptedEngine
-) -> None:
-    reply = await sessions.ephemeral.answer(ALICE, HELLO)
-    engine.stop()
-    done = await end_of(reply)
-    assert (done.reason, done.error and done.error.code) == (Reason.INTERRUPTED, "engine_unavailable")
-
-
-async def test_an_engine_that_dies_before_the_first_word_is_asked_again(
-    sessions: Sessions, engine: ScriptedEngine
-) -> None:
-    reply = await start_reply(sessions, engine)
-    engine.die()
-    await eventually(lambda: len(engine.requests) == 2)
-    engine.step(20)
-    assert (await end_of(reply)).reason is Reason.STOP
-
-
 @pytest.mark.parametrize("first", ["One", Thought("Let me see."), Call("look")])
 async def test_one_that_dies_behind_the_first_word_thought_or_call_is_not(
     first: Step, sessions: Sessions, engine: ScriptedEngine

@@ -34,9 +34,9 @@ COMMANDS = (
     *("expire", "expireat", "pexpire", "pttl", "incrby"),
     *("hget", "hset", "hsetnx", "hmget", "hgetall", "hdel", "hexists", "hincrby", "hkeys", "hlen", "hstrlen"),
     *("hrandfield", "hscan"),
-    *("lindex", "lpop", "lrange", "rpush", "sadd", "srem", "scard", "sismember", "smembers"),
+    *("lindex", "lpop", "lrange", "rpush", "sadd", "srem", "sismember", "smembers"),
     *("xadd", "xrange", "xrevrange", "xtrim"),
-    *("zadd", "zcard", "zcount", "zrange", "zrangebyscore", "zrem", "zremrangebyrank", "zremrangebyscore"),
+    *("zadd", "zcard", "zcount", "zrange", "zrem", "zremrangebyrank", "zremrangebyscore"),
     *("zrevrange", "zrevrank", "zscore", "publish", "subscribe", "unsubscribe"),
 )
 """Commands that every store is sent."""
@@ -106,7 +106,7 @@ def test_no_script_runs_another_command() -> None:
     called = {
         name.lower() for file in files for name in re.findall(r"redis\.p?call\('(\w+)'", file.read_text())
     }
-    assert called - {"spublish"} <= {name.partition("|")[0] for name in COMMANDS}
+    assert called <= {name.partition("|")[0] for name in COMMANDS}
     assert not [file for file in files if re.search(r"redis\.p?call\([^']", file.read_text())]
 
 

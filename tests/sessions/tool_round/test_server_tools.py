@@ -1,7 +1,4 @@
-"""The server runs its tools itself: each call is claimed in the store before it starts, and started once.
-
-A tool asks the user while it runs: any device answers, once, and the tool goes on with the first answer.
-"""
+"""The server runs its tools itself: each call is claimed in the store before it starts, and started once."""
 
 from __future__ import annotations
 
@@ -10,35 +7,25 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Unpack
 
-import msgspec
 import pytest
 from redis.asyncio import Redis
 
 from engine.scripted import Call, ScriptedEngine
 from sessions import events
 from sessions.commands.turn_manager import DRAIN_CANCEL_S
-from sessions.errors import BadParams, Conflict, NotFound
-from sessions.events import CallState, Done, Question, Reason, Status, ToolCall, ToolState
-from sessions.records import Owner
-from sessions.tool_round import AnswerOutcome, CallStates
+from sessions.errors import Conflict
+from sessions.events import CallState, Done, Reason, Status, ToolCall, ToolState
+from sessions.tool_round import CallStates
 from sessions.tools.tool_registry import (
-    Accepted,
-    Answer,
     Approval,
     CallContext,
-    Declined,
-    Dismissed,
-    Elicitation,
     Progress,
     ServerTool,
     ToolFailed,
     ToolLost,
     ToolRegistry,
 )
-from sessions.turn.policy import ToolLimits
-from sessions.turn.tool_calls import Decision
 from tests.sessions.chat_driver import (
-    CONVERSATION_ID,
     Chat,
     Options,
     eventually,
@@ -51,11 +38,6 @@ from tests.sessions.tool_round.sample_tools import BERN, CLOCK, WEATHER, WIPE
 
 TICK = Call("clock", '{"zone": "UTC"}')
 SWEEP = Call("wipe", "{}")
-FORM = '{"type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]}'
-WHICH = Elicitation(message="Which zone?", schema=FORM)
-UTC = '{"zone": "UTC"}'
-
-
 class Bench:
     """A source of two tools, whose calls end when the test says so."""
 
@@ -233,14 +215,12 @@ async def test_nobody_brings_a_result_in_a_tools_place_and_a_cancel_ends_what_ru
     assert [state.state for state in served.reader.of(ToolState)][2:] == [CallState.CANCELLED] * 2
 
 
-async def test_a_filter_reads_results_and_questions_too(
+async def test_a_filter_reads_results_too(
     store: Redis, engine: ScriptedEngine, bench: Bench
 ) -> None:
-    filters = filtering(incoming=["midnight", "zone"])
+    filters = filtering(incoming=["midnight"])
     async with serving(store, engine, registry=ToolRegistry([bench]), filters=filters) as chat:
         done = await started(chat, bench)
-        with pytest.raises(ToolFailed, match="holds the question back"):
-            await bench.contexts[0].elicit(WHICH)
         bench.ends(done.open[0], "It is midnight.")
         await chat.follow("So.")
     assert "filter" in engine.requests[-1].messages[-1].content
@@ -253,24 +233,18 @@ async def test_a_filter_reads_results_and_questions_too(
 async def test_a_call_whose_replica_died_is_lost_unless_it_may_run_again(
     store: Redis, engine: ScriptedEngine, *, idempotent: bool
 ) -> None:
-    """Then it asks its question again, too."""
     here, there = Bench(idempotent=idempotent), Bench(idempotent=idempotent)
     other_engine = ScriptedEngine(by_hand=True)
     async with (
         serving(store, engine, registry=ToolRegistry([here])) as chat,
         serving(store, other_engine, registry=ToolRegistry([there]), alone=False) as other,
     ):
-        call_id, _, first = await open_question(chat, here)
+        (call_id,) = (await started(chat, here)).open
         await other.history()
         await chat.lose_lease()
         await other.reap()
         if idempotent:
             await eventually(lambda: bool(there.started))
-            with pytest.raises(Conflict):
-                await answer_question(other, call_id, first)
-            again = asyncio.ensure_future(there.contexts[0].elicit(WHICH))
-            await answer_question(other, call_id, await question(other, without=first))
-            assert await again == Accepted({"zone": "UTC"})
             there.ends(call_id, "Noon.")
         await other.follow("So.")
         assert len(there.started) == int(idempotent)
@@ -349,128 +323,3 @@ async def test_a_tool_does_not_start_while_its_claim_is_not_in_the_store(
     confirmed.set()
     await eventually(lambda: bool(bench.started))
     await end(served, bench, done.open[0])
-
-
-# ---- questions
-
-
-async def open_question(chat: Chat, bench: Bench) -> tuple[str, asyncio.Future[Answer], Question]:
-    """A call that runs, what its tool waits for, and what the user's devices were told."""
-    done = await started(chat, bench)
-    answer = asyncio.ensure_future(bench.contexts[0].elicit(WHICH))
-    return done.open[0], answer, await question(chat)
-
-
-async def question(chat: Chat, without: Question | None = None) -> Question:
-    """The newest question, once there is one, or another one."""
-    found: list[Question] = []
-
-    def is_asked() -> bool:
-        found[:] = [one.question for one in chat.reader.of(ToolState) if one.question is not None]
-        return bool(found) and found[-1] != without
-
-    await chat.reader.until(is_asked)
-    return found[-1]
-
-
-async def answer_question(
-    chat: Chat, call_id: str, to: Question, content: str | None = UTC, *, allow: bool = True
-) -> AnswerOutcome:
-    decision = Decision(call_id=call_id, args_sha256=to.sha256, allow=allow, args=content)
-    outcome = await chat.sessions.answer_call(chat.owner, chat.reader, CONVERSATION_ID, decision)
-    return AnswerOutcome(outcome.state, already=outcome.already)
-
-
-async def test_the_user_is_asked_and_the_tool_goes_on_with_the_answer(served: Chat, bench: Bench) -> None:
-    """Another device sees the question, too; the same answer again is told so, and another is a conflict."""
-    call_id, answer, which = await open_question(served, bench)
-    assert (which.message, which.schema) == ("Which zone?", FORM)
-    stranger = Chat(served.sessions, served.engine, Owner("stranger", "web"), Recorder())
-    with pytest.raises(NotFound):
-        await answer_question(stranger, call_id, which)
-    for content in (None, "{}", '{"zone": 7}', '{"zone": "UTC", "disk": 2}'):
-        with pytest.raises(BadParams, match="does not fit"):
-            await answer_question(served, call_id, which, content)
-    phones = await served.another_device()
-    page = await phones.history()
-    assert isinstance(page.messages[1].calls, tuple)
-    assert page.messages[1].calls[0].question == which
-    assert await answer_question(phones, call_id, which) == AnswerOutcome(CallState.RUNNING, already=False)
-    assert await answer == Accepted({"zone": "UTC"})
-    assert (await answer_question(served, call_id, which)).already
-    for content, allow in (('{"zone": "CET"}', True), (UTC, False)):
-        with pytest.raises(Conflict, match="another answer"):
-            await answer_question(served, call_id, which, content, allow=allow)
-    await end(served, bench, call_id)
-    assert (await answer_question(served, call_id, which)).already
-    states = [(one.state, one.question is not None) for one in served.reader.of(ToolState)]
-    running, done = CallState.RUNNING, CallState.DONE
-    assert states == [(running, False), (running, True), (running, False), (done, False)]
-    assert continuous(served.reader.events)
-
-
-async def test_an_answer_to_the_first_question_is_none_to_the_same_question_asked_anew(
-    served: Chat, bench: Bench
-) -> None:
-    call_id, answer, first = await open_question(served, bench)
-    await answer_question(served, call_id, first)
-    await answer
-    again = asyncio.ensure_future(bench.contexts[0].elicit(WHICH))
-    second = await question(served, without=first)
-    assert (await answer_question(served, call_id, first)).already
-    assert not again.done()
-    await answer_question(served, call_id, second, '{"zone": "CET"}')
-    assert await again == Accepted({"zone": "CET"})
-    await end(served, bench, call_id)
-
-
-async def test_questions_that_one_call_asks_at_once_come_one_after_the_other(
-    served: Chat, bench: Bench
-) -> None:
-    """A user may decline."""
-    call_id, answer, first = await open_question(served, bench)
-    later = asyncio.ensure_future(bench.contexts[0].elicit(msgspec.structs.replace(WHICH, message="Sure?")))
-    await answer_question(served, call_id, first)
-    assert await answer == Accepted({"zone": "UTC"})
-    second = await question(served, without=first)
-    assert second.message == "Sure?"
-    await answer_question(served, call_id, second, None, allow=False)
-    assert await later == Declined()
-    await end(served, bench, call_id)
-
-
-async def test_a_cancel_takes_the_question_back_and_a_late_answer_is_refused(
-    served: Chat, bench: Bench
-) -> None:
-    call_id, answer, which = await open_question(served, bench)
-    served.cancel()
-    assert await asyncio.wait({answer})
-    await served.wait_idle()
-    assert bench.cancelled == 1
-    last = served.reader.of(ToolState)[-1]
-    assert (last.state, last.question) == (CallState.CANCELLED, None)
-    with pytest.raises(Conflict):
-        await answer_question(served, call_id, which)
-
-
-async def test_a_question_that_nobody_answers_expires_and_the_tool_goes_on(
-    store: Redis, engine: ScriptedEngine, bench: Bench
-) -> None:
-    registry, limits = ToolRegistry([bench]), ToolLimits(wait_s=0.05)
-    async with serving(store, engine, registry=registry, tools=limits) as chat:
-        call_id, answer, which = await open_question(chat, bench)
-        assert await answer == Dismissed()
-        with pytest.raises(Conflict, match="expired"):
-            await answer_question(chat, call_id, which)
-        await end(chat, bench, call_id)
-        assert chat.reader.of(ToolState)[-1].state is CallState.DONE
-
-
-async def test_a_question_that_its_tool_gave_up_is_taken_back(served: Chat, bench: Bench) -> None:
-    call_id, answer, which = await open_question(served, bench)
-    answer.cancel()
-    await served.reader.until(lambda: served.reader.of(ToolState)[-1].question is None)
-    assert served.reader.of(ToolState)[-1].state is CallState.RUNNING
-    with pytest.raises(Conflict, match="expired"):
-        await answer_question(served, call_id, which)
-    await end(served, bench, call_id)

@@ -12,14 +12,7 @@ from typing import Any, Literal
 import uvicorn
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import (
-    ElicitRequest,
-    ElicitRequestFormParams,
-    ElicitResult,
-    InputRequiredResult,
-    ToolAnnotations,
-)
-from pydantic import BaseModel
+from mcp_types import ToolAnnotations
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -59,12 +52,6 @@ async def listening(app: ASGIApp, port: int = 0) -> AsyncIterator[str]:
         listener.close()
 
 
-class Sure(BaseModel):
-    """The same form, as the library writes it."""
-
-    sure: bool
-
-
 class Shop:
     """A real server. `waiting`: calls that are inside; `left`: those that were cancelled there."""
 
@@ -84,7 +71,6 @@ class Shop:
         self.mcp.add_tool(self.picture, structured_output=False)
         self.mcp.add_tool(self.who)
         self.mcp.add_tool(self.extend)
-        self.mcp.add_tool(self.sell if era == "modern" else self.ask, name="sell", structured_output=False)
 
     def price(self, item: str, pieces: int = 1) -> int:
         """Say what something costs."""
@@ -128,21 +114,6 @@ class Shop:
         else:
             await context.session.send_tool_list_changed()
         return "extended"
-
-    async def ask(self, item: str, context: Context) -> str:
-        """Sell something, if the user is sure."""
-        answer = await context.elicit(f"Sell {item}?", Sure)
-        return f"{item}: {answer.action} {getattr(answer, 'data', None)}"
-
-    async def sell(self, item: str, context: Context) -> str | InputRequiredResult:
-        """Sell something, if the user is sure."""
-        if context.input_responses is None:
-            params = ElicitRequestFormParams(message=f"Sell {item}?", requested_schema=FORM)
-            return InputRequiredResult(input_requests={"sure": ElicitRequest(params=params)})
-        answer = context.input_responses["sure"]
-        assert isinstance(answer, ElicitResult)
-        data = Sure(**answer.content) if answer.content else None
-        return f"{item}: {answer.action} {data}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Note the headers. A server of the handshake's era knows no discovery."""

@@ -15,22 +15,16 @@ import structlog
 
 from sessions.limits.slots import FairSlots
 from sessions.tools.calls import MOST_WAITING
-from sessions.tools.function_tools import tool
 from sessions.tools.tool_registry import (
-    Accepted,
     CallContext,
-    Dismissed,
-    Elicitation,
     Outcome,
     Progress,
     ToolCounters,
     ToolFailed,
     ToolLost,
 )
-from tests.sessions.tools.tool_calls import User, Watcher, box_of, call_of
+from tests.sessions.tools.tool_calls import Watcher, box_of, call_of
 
-FORM = '{"type": "object", "properties": {"ok": {"type": "boolean"}}}'
-REALLY = Elicitation(message="Really?", schema=FORM)
 caller: ContextVar[str] = ContextVar("caller", default="nobody")
 
 
@@ -52,10 +46,6 @@ async def distance(start: Place, end: Place) -> dict[str, float]:
 def remember(text: str) -> None: ...
 def who(context: CallContext) -> str:
     return f"{context.owner} {context.conversation} {context.call_id} {caller.get()}"
-
-
-async def order(context: CallContext) -> str:
-    return f"{await context.elicit(REALLY)}"
 
 
 class Gate:
@@ -250,67 +240,6 @@ async def test_a_call_whose_time_is_up_is_lost_and_one_that_got_no_thread_was_no
     with pytest.raises(ToolFailed, match="was not started") as failure:
         await box.run("wait", {}, call_of())
     assert not isinstance(failure.value, ToolLost)
-
-
-async def test_a_function_asks_its_user() -> None:
-    user, box = User(), box_of(order)
-    running = asyncio.create_task(box.run("order", {}, call_of(elicit=user.elicit)))
-    assert await user.answers(Accepted(content={"ok": True})) == REALLY
-    assert await running == "Accepted(content={'ok': True})"
-    running = asyncio.create_task(box.run("order", {}, call_of(elicit=user.elicit)))
-    await user.answers(Accepted(content={"ok": "perhaps"}))
-    with pytest.raises(ToolFailed, match="ok must be true or false"):
-        await running
-
-
-async def test_the_clock_stands_still_while_a_user_thinks() -> None:
-    @tool(timeout_s=0.1)
-    async def slow(context: CallContext) -> str:
-        await context.elicit(REALLY)
-        return "ordered"
-
-    @tool(timeout_s=0.1)
-    async def wait() -> str:
-        await asyncio.Event().wait()
-        return "never"
-
-    user, box = User(), box_of(slow, wait)
-    running = asyncio.create_task(box.run("slow", {}, call_of(elicit=user.elicit)))
-    _, waiting = await user.questions.get()
-    with pytest.raises(ToolLost):  # as much time is up, by now
-        await box.run("wait", {}, call_of())
-    waiting.set_result(Dismissed())
-    assert await running == "ordered"
-
-
-async def test_a_call_asks_eight_questions_at_most() -> None:
-    async def nag(context: CallContext) -> str:
-        while True:
-            await context.elicit(REALLY)
-
-    with pytest.raises(ToolFailed, match="8 questions"):
-        await box_of(nag).run("nag", {}, call_of())
-
-
-async def test_a_question_ends_with_its_call_and_a_later_one_reaches_nobody() -> None:
-    answered = asyncio.Queue[object]()
-
-    async def late(context: CallContext) -> str:
-        try:
-            await context.elicit(REALLY)
-        finally:
-            answered.put_nowait(await context.elicit(REALLY))
-        return "never"
-
-    user = User()
-    running = asyncio.create_task(box_of(late).run("late", {}, call_of(elicit=user.elicit)))
-    _, waiting = await user.questions.get()
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert await answered.get() == Dismissed()
-    assert waiting.cancelled()
-    assert user.questions.empty()
 
 
 async def test_progress_from_a_thread_is_heard() -> None:

@@ -1,10 +1,9 @@
-"""The pure pieces behind an MCP server: its lines, its pace, its list, and the text of what it says."""
+"""The pure pieces behind an MCP server: its list, and the text of what it says."""
 
 from __future__ import annotations
 
 import json
 import re
-from itertools import pairwise
 from typing import Any
 
 import mcp_types
@@ -12,56 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.upstream.http_client import EventReader
 from sessions.tools.mcp_options import (
     DESCRIPTION_BYTES,
     LIST_BYTES,
     RemoteTool,
     listing_of,
 )
-from sessions.tools.mcp_server import (
-    LATEST_MS,
-    SOONEST_MS,
-    SseLineReader,
-    text_of,
-)
+from sessions.tools.mcp_server import text_of
 from sessions.tools.tool_registry import NAME, Approval
 from tests.sessions.tools.mcp_servers import options_of
-
-LINES = st.sampled_from(
-    [
-        b"",
-        b"data: a",
-        b"data",
-        b"event: message",
-        b": note",
-        b"id: 7",
-        b"retry: 0",
-        b"retry: 99999999999",
-        b"x" * 9,
-    ]
-)
-ENDS = st.sampled_from([b"\n", b"\r\n", b"\r"])
-
-
-@given(st.lists(st.tuples(LINES, ENDS), max_size=12), st.lists(st.integers(0, 60), max_size=8))
-def test_lines_pass_however_they_are_cut(lines: list[tuple[bytes, bytes]], cuts: list[int]) -> None:
-    whole = b"".join(line + end for line, end in lines)
-    places = sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})
-    reader, passed, events = SseLineReader(), b"", 0
-    for start, end in pairwise(places):
-        out, ended = reader.feed(whole[start:end])
-        passed += out
-        events += ended
-    passed += reader.rest()
-    once, counted = SseLineReader().feed(whole)
-    assert (passed, events) == (once, counted)
-    assert EventReader().feed(passed) == EventReader().feed(whole)
-    assert b": note" not in passed
-    for line in passed.splitlines():
-        if line.startswith(b"retry: "):
-            assert SOONEST_MS <= int(line[7:]) <= LATEST_MS
-
 
 def remote(name: str, **more: Any) -> RemoteTool:
     given = {"description": "", "schema": {"type": "object"}, "read_only": False, "idempotent": False}

@@ -11,19 +11,10 @@ import pytest
 import structlog
 
 from sessions.tools.mcp_server import McpServer, ReconnectTiming
-from sessions.tools.tool_registry import (
-    Accepted,
-    Answer,
-    Approval,
-    Declined,
-    Dismissed,
-    ToolFailed,
-    ToolLost,
-    ToolRegistry,
-)
+from sessions.tools.tool_registry import Approval, ToolFailed, ToolLost, ToolRegistry
 from tests.sessions.chat_driver import eventually
 from tests.sessions.tools.mcp_servers import TEMPO, Era, Shop, box_at, options_of
-from tests.sessions.tools.tool_calls import User, Watcher, box_of, call_of
+from tests.sessions.tools.tool_calls import Watcher, box_of, call_of
 
 SLOW = ReconnectTiming(first=0.02, longest=0.3, apart=1.0)
 """Leaves time to call a server that is not known to be gone."""
@@ -95,30 +86,6 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(box: ToolRegistry, sh
     with pytest.raises(asyncio.CancelledError):
         await running
     assert await shop.left.get() == "alice"
-
-
-async def test_each_question_reaches_the_user_whose_call_it_is(box: ToolRegistry) -> None:
-    """One session has the calls of all users."""
-    answers: dict[str, Answer] = {
-        "alice": Accepted(content={"sure": True}),
-        "bob": Declined(),
-        "carol": Dismissed(),
-    }
-    users = {name: User() for name in answers}
-    calls = [
-        asyncio.create_task(box.run("sell", {"item": name}, call_of(name, elicit=user.elicit)))
-        for name, user in users.items()
-    ]
-    for name, user in reversed(users.items()):
-        elicitation = await user.answers(answers[name])
-        assert elicitation.message == f"Sell {name}?"
-        assert json.loads(elicitation.schema)["required"] == ["sure"]
-    assert await asyncio.gather(*calls) == [
-        "alice: accept sure=True",
-        "bob: decline None",
-        "carol: cancel None",
-    ]
-    assert all(user.questions.empty() for user in users.values())
 
 
 async def test_a_server_learns_whose_call_it_is_where_the_operator_wants_that(shop: Shop) -> None:

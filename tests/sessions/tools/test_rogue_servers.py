@@ -18,7 +18,7 @@ from sessions.limits.bounds import Rate
 from sessions.limits.rates import TokenBucket
 from sessions.tools import mcp_server
 from sessions.tools.mcp_server import EVENT_COSTS, GuardedBody
-from sessions.tools.tool_registry import Accepted, ToolFailed, ToolLost, ToolRegistry
+from sessions.tools.tool_registry import ToolFailed, ToolLost, ToolRegistry
 from tests.sessions.chat_driver import eventually
 from tests.sessions.tools.mcp_servers import (
     FORM,
@@ -36,7 +36,7 @@ from tests.sessions.tools.mcp_servers import (
     text_result,
     tool_of,
 )
-from tests.sessions.tools.tool_calls import User, Watcher, call_of
+from tests.sessions.tools.tool_calls import Watcher, call_of
 
 LINES = list[Any]
 
@@ -396,78 +396,10 @@ async def test_a_pattern_that_takes_for_ever_is_not_matched() -> None:
         assert "!" in await box.run("r_work", {}, call_of())
 
 
-def question(number: int) -> str:
-    params = {"message": f"Number {number}?", "requestedSchema": FORM, "mode": "form"}
-    return event({"id": f"q{number}", "method": "elicitation/create", "params": params})
-
-
-async def test_a_question_after_the_cancellation_reaches_nobody() -> None:
-    cancelled = asyncio.Event()
-
-    async def late(message: dict[str, Any], send: Send) -> None:
-        await part(send, ": here\n\n")
-        await cancelled.wait()
-        await part(send, question(1))
-        await never()
-
-    rogue, user = Rogue(tools_call=streaming(late)), User()
-    async with calling(rogue) as box:
-        running = asyncio.create_task(box.run("r_work", {}, call_of(elicit=user.elicit)))
-        await rogue.message("tools/call")
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        cancelled.set()
-        assert (await answer_to(rogue, "q1"))["result"] == {"action": "cancel"}
-        assert user.questions.empty()
-
-
-async def answer_to(rogue: Rogue, question_id: str) -> dict[str, Any]:
-    """What was answered to a request of the server's."""
-    while (found := await rogue.got.get()).get("id") != question_id:
-        pass
-    return found
-
-
-async def test_a_question_that_belongs_to_no_call_reaches_nobody() -> None:
-    async def by_itself(send: Send) -> None:
-        await start(send)
-        await part(send, question(1))
-        await never()
-
-    rogue, user = Rogue(tools_call=hang), User()
-    rogue.open_stream = by_itself
-    async with calling(rogue) as box:
-        running = asyncio.create_task(box.run("r_work", {}, call_of(elicit=user.elicit)))
-        assert (await answer_to(rogue, "q1"))["result"] == {"action": "cancel"}
-        assert user.questions.empty()
-        running.cancel()
-
-
-async def test_questions_without_an_end_are_refused() -> None:
-    async def nag(message: dict[str, Any], send: Send) -> None:
-        for number in range(10):
-            await part(send, question(number))
-        await never()
-
-    rogue, user = Rogue(tools_call=streaming(nag)), User()
-    async with calling(rogue) as box:
-        running = asyncio.create_task(box.run("r_work", {}, call_of(elicit=user.elicit)))
-        for _ in range(8):
-            await user.answers(Accepted(content={"sure": True}))
-        assert "8 questions" in (await answer_to(rogue, "q9"))["error"]["message"]
-        assert user.questions.empty()
-        running.cancel()
-
-
 async def test_what_a_server_may_not_ask_for_is_refused() -> None:
-    unknown = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["b"]}
-    schemas = [{"type": "object", "properties": {"a": {"type": "object"}}}, {"type": "object"}, unknown]
+    form = {"message": "?", "requestedSchema": FORM, "mode": "form"}
     asked = [
-        *(
-            ("elicitation/create", {"message": "?", "requestedSchema": one, "mode": "form"})
-            for one in schemas
-        ),
+        ("elicitation/create", form),
         *((name, {"messages": [], "maxTokens": 3}) for name in ("sampling/createMessage", "roots/list")),
         *((name, {}) for name in ("tools/call", "nonsense")),
     ]
@@ -477,15 +409,14 @@ async def test_what_a_server_may_not_ask_for_is_refused() -> None:
             await part(send, event({"id": f"q{number}", "method": method, "params": params}))
         await never()
 
-    rogue, user = Rogue(tools_call=streaming(ask)), User()
+    rogue = Rogue(tools_call=streaming(ask))
     async with calling(rogue) as box:
-        running = asyncio.create_task(box.run("r_work", {}, call_of(elicit=user.elicit)))
+        running = asyncio.create_task(box.run("r_work", {}, call_of()))
         answers = {}
         while len(answers) < len(asked):
             if str((found := await rogue.got.get()).get("id")).startswith("q"):
                 answers[found["id"]] = found
         assert all("error" in answer for answer in answers.values())
-        assert user.questions.empty()
         running.cancel()
         await assert_others_unaffected(box)
 

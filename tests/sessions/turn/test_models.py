@@ -16,7 +16,7 @@ from sessions.turn.message_request import Regenerate
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder
-from tests.sessions.store.test_compaction import compacted
+from tests.sessions.store.test_journal_expiry import expired
 
 
 class TwoModels:
@@ -83,7 +83,7 @@ async def test_an_engine_that_dies_is_stood_in_for_and_it_is_kept_who_wrote(
     assert [(status.state, status.model) for status in reader.of(Status)] == [("fallback", "small")]
     assert (done.reason, done.model, done.requested_model) == (Reason.STOP, "small", "big")
     assert two_models.small.requests[0].fallbacks == ()
-    await compacted(store, two_models.chat)
+    await expired(store, two_models.chat)
     late = Recorder()
     await two_models.chat.resume(late, 0)
     (accepted,), (done,) = late.of(Accepted), late.of(Done)

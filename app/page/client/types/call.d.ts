@@ -1,11 +1,9 @@
 /** @typedef {import("./frames.js").ShownCall} ShownCall */
 /** @typedef {import("./frames.js").ToolCall} ToolCall */
 /** @typedef {import("./frames.js").CallState} CallState */
-/** @typedef {import("./frames.js").Question} Question */
 export type ShownCall = import("./frames.js").ShownCall;
 export type ToolCall = import("./frames.js").ToolCall;
 export type CallState = import("./frames.js").CallState;
-export type Question = import("./frames.js").Question;
 /** A reply's call of a tool, as far as this client knows it. */
 export declare class Call {
     callId: string;
@@ -24,7 +22,6 @@ export declare class Call {
     /** @type {CallState} */ state: CallState;
     /** @type {string | null} Its result. */ content: string | null;
     /** @type {string | null} What went wrong instead of a result. */ error: string | null;
-    /** @type {Question | null} What it asks while it runs. */ question: Question | null;
     /** @type {number | null} Its progress, from 0 to 1. */ progress: number | null;
     /** @type {string} What it is doing, in its own words. */ message: string;
     /** @param {ToolCall | ShownCall} frame  from a live event, or from the history */

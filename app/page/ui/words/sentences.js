@@ -280,8 +280,5 @@ export const sentences = {
   "“{name}” can't be attached: this model doesn't support images.": ["„{name}“ kann nicht angehängt werden: Dieses Modell unterstützt keine Bilder.", "无法添加“{name}”：此模型不支持图片。"],
   "“{name}” is attached.": ["„{name}“ ist angehängt.", "已添加“{name}”。"],
   "“{title}” and all of its messages will be deleted permanently.": ["„{title}“ und alle Nachrichten darin werden endgültig gelöscht.", "“{title}”及其全部消息将被永久删除。"],
-  "Answer": ["Antworten", "回答"],
   "Anyone with the link can read the conversation as it is now. Reasoning, tool calls and other versions are left out; later messages aren't shared.": ["Wer den Link hat, kann die Unterhaltung in ihrem jetzigen Stand lesen. Gedanken, Aufrufe und andere Versionen fehlen; spätere Nachrichten werden nicht geteilt.", "拥有链接的人都能阅读此刻的对话。不含思考、工具调用和其他版本；之后的消息不会分享。"],
-  "Has a question for you": ["Hat eine Frage an dich", "有问题要问你"],
-  "Decline": ["Ablehnen", "拒绝"],
 };

@@ -1,36 +1,27 @@
-"""Ended turns leave the journal when their window is over; whoever comes back is told them all the same, each text once."""
+"""The journal expires some time after the last end; whoever comes back later is told the turns all the same, each text once."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Sequence
 
 import msgspec
-import pytest
 from redis.asyncio import Redis
-from structlog.testing import capture_logs
 
 from sessions.events import Accepted, Delta, Done, Event, Gap, Journalled, Removed, Snapshot
 from sessions.records import digest
-from sessions.store.client import SCHEDULE, TAKE_DUE, run_script
-from sessions.store.journal import LISTS, READ_BYTES, Compaction, _list
+from sessions.store.journal import READ_BYTES, RESUME_WINDOW_S
 from sessions.turn.message_request import Edit, Regenerate
 from tests.bench.conversations import cost
 from tests.sessions.chat_driver import Chat, eventually
 from tests.sessions.recorder import Recorder
 
 
-async def due(store: Redis, chat: Chat) -> Compaction:
-    """Compacts as if every window were over."""
+async def expired(store: Redis, chat: Chat) -> None:
+    """The resume window is over: it began with the last end."""
     await chat.wait_idle()
-    for name in await store.keys("ms:compaction:*"):
-        for conversation in await store.zrange(name, 0, -1):
-            await store.zadd(name, {conversation: 1})
-    return Compaction(store, ttl_s=60, window_s=0)
-
-
-async def compacted(store: Redis, chat: Chat) -> None:
-    assert await (await due(store, chat)).compact() == 1
+    left_ms = await store.pttl(chat.keys.journal)
+    assert 0 < left_ms <= RESUME_WINDOW_S * 1000
+    await store.unlink(chat.keys.journal)
 
 
 async def replayed(chat: Chat, seq: int) -> list[Event]:
@@ -102,7 +93,7 @@ async def varied_history(chat: Chat, reader: Recorder) -> None:
     await chat.wait_idle()
 
 
-async def test_each_event_is_told_once_and_in_order_before_and_behind_a_compaction(
+async def test_each_event_is_told_once_and_in_order_with_and_without_the_journal(
     chat: Chat, reader: Recorder, store: Redis
 ) -> None:
     """From every seq, the oldest one too; a reader in the midst of a text is told of a gap and the whole history."""
@@ -110,8 +101,7 @@ async def test_each_event_is_told_once_and_in_order_before_and_behind_a_compacti
     last = reader.of(Done)[-1].seq
     before = [await replayed(chat, seq) for seq in range(last + 1)]
     history = await chat.messages()
-    await compacted(store, chat)
-    assert await store.exists(chat.keys.journal) == 0
+    await expired(store, chat)
     gaps = 0
     for seq, expected in enumerate(before):
         events = await replayed(chat, seq)
@@ -138,12 +128,12 @@ async def test_each_event_is_told_once_and_in_order_before_and_behind_a_compacti
     assert await chat.messages() == history
 
 
-async def test_what_goes_on_behind_a_compaction_is_told_behind_it(chat: Chat, store: Redis) -> None:
+async def test_what_goes_on_behind_an_expired_journal_is_told_behind_it(chat: Chat, store: Redis) -> None:
+    """While a turn runs or waits, nothing of the journal expires."""
     await chat.exchange("Hello?", "One two three.")
+    await expired(store, chat)
     await chat.running("And now?", "This reply")
-    for name in await store.keys("ms:compaction:*"):
-        await store.zadd(name, {chat.keys.conversation: 1})
-    await Compaction(store, ttl_s=60, window_s=0).compact()
+    assert await store.pttl(chat.keys.journal) > RESUME_WINDOW_S * 1000
     events = await replayed(chat, 0)
     assert whole(events, 0)
     assert list(texts(events).values()) == ["One two three.", "This reply"]
@@ -152,46 +142,13 @@ async def test_what_goes_on_behind_a_compaction_is_told_behind_it(chat: Chat, st
     assert list(texts(await replayed(chat, 0)).values()) == ["One two three.", chat.engine._reply]
 
 
-async def test_a_window_is_waited_for(chat: Chat, store: Redis) -> None:
-    await chat.exchange("Hello?", "One two three.")
-    compaction = await due(store, chat)
-    compaction._window_ms = 60_000
-    assert await compaction.compact() == 1  # looked at, and left
-    assert await store.xlen(chat.keys.journal) > 3
-    (name,) = await store.keys("ms:compaction:*")
-    ((_, again),) = await store.zrange(name, 0, -1, withscores=True)
-    seconds, _ = await store.time()
-    assert 0 < again / 1000 - seconds <= 61
-
-
-async def test_what_a_dead_replica_looked_at_is_looked_at_by_another(chat: Chat, store: Redis) -> None:
-    """A turn that ends while somebody looks is listed for later."""
-    await chat.exchange("Hello?", "One two three.")
-    dying = await due(store, chat)
-    (name,) = await store.keys("ms:compaction:*")
-    _, taken = await run_script(store, TAKE_DUE, [name], [10, 60_000])
-    assert taken.decode() == chat.keys.conversation
-    assert await dying.compact() == 0  # somebody looks at it
-    await store.zadd(name, {chat.keys.conversation: 1})  # the lease is over
-    assert await dying.compact() == 1
-    assert await store.exists(chat.keys.journal, name) == 0
-    await chat.exchange("And now?", "Four.")
-    compaction = await due(store, chat)
-    lease, taken = await run_script(store, TAKE_DUE, [name], [10, 60_000])
-    await chat.exchange("And then?", "Five.")
-    await chat.wait_idle()
-    await run_script(store, SCHEDULE, [name], [taken, 0, 60_000, lease])
-    assert await store.zscore(name, chat.keys.conversation) is not None
-    assert await compaction.compact() == 0  # not before its time
-
-
 async def test_what_was_missed_is_bounded(chat: Chat, store: Redis) -> None:
     """Whoever missed more than may wait for a connection is told of a gap; what is read for that is bounded too."""
     chat.engine._facts = msgspec.structs.replace(chat.engine._facts, context_tokens=1_000)
     chat.engine._life.loaded(chat.engine._facts)
     for _ in range(8):
         await chat.exchange("Hello?" * 20_000, "Well." * 20_000)
-    await compacted(store, chat)
+    await expired(store, chat)
     gap, snapshot = await replayed(chat, 0)
     assert isinstance(gap, Gap)
     assert isinstance(snapshot, Snapshot)
@@ -206,49 +163,3 @@ async def test_a_text_stands_once(store: Redis) -> None:
     found = await cost(store, exchanges=4, tokens=300)
     assert found.after <= found.bound, str(found)
     assert found.before > 10 * found.after
-
-
-async def test_a_spoiled_list_keeps_no_other_from_being_compacted(chat: Chat, store: Redis) -> None:
-    await chat.exchange("Hello?", "Hello.")
-    compaction = await due(store, chat)
-    (listed,) = await store.keys("ms:compaction:*")
-    for number in range(LISTS):
-        if not await store.exists(name := _list(number)):
-            await store.set(name, "no list")
-    assert await store.type(listed) == b"zset"
-    assert await compaction.compact() == 1
-
-
-@asynccontextmanager
-async def spoiled(store: Redis) -> AsyncIterator[None]:
-    """The lists hold something else."""
-    await store.mset({_list(number): "not a list" for number in range(LISTS)})
-    yield
-    await store.delete(*map(_list, range(LISTS)))
-
-
-@asynccontextmanager
-async def withheld(store: Redis) -> AsyncIterator[None]:
-    """The lists can't be written; all else can."""
-    await store.execute_command("ACL", "SETUSER", "default", "resetkeys", "~ms:[^c]*", "~ms:conv*")  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        await store.execute_command("ACL", "SETUSER", "default", "allkeys")  # type: ignore[no-untyped-call]
-
-
-@pytest.mark.parametrize("troubled", [spoiled, withheld])
-async def test_a_list_of_what_is_due_that_takes_nothing_is_no_fault_of_a_journal(
-    troubled: Callable[[Redis], AbstractAsyncContextManager[None]], chat: Chat, store: Redis
-) -> None:
-    """The end is saved and told as saved, and its journal goes on as it stands; the next turn lists the conversation."""
-    async with troubled(store):
-        with capture_logs() as logged:
-            done = await chat.exchange("Hello?", "One two three.")
-            await chat.wait_idle()
-        assert done.saved
-        events = [one["event"] for one in logged]
-        assert "compaction not scheduled" in events
-        assert "journal restarted" not in events
-    await chat.exchange("Again?", "Yes.")
-    await compacted(store, chat)
