@@ -13,7 +13,7 @@ from typing import Any, Literal, assert_never
 import msgspec
 
 from connections.protocol.base import ServerFrame
-from connections.protocol.frames import Error, Frame
+from connections.protocol.frames import Frame
 from engine.vision.image import Image
 from sessions.conversation.history_page import HistoryPage, ShownMessage
 from sessions.events import (
@@ -43,7 +43,6 @@ _REASONS: dict[Reason, FinishReason] = {
     Reason.TOOLS: "tool-calls",
 }
 Kind = Literal["text", "reasoning"]
-_text = msgspec.json.Encoder().encode
 _WORDS = {
     CallState.CANCELLED: "The call was cancelled.",
     CallState.EXPIRED: "The call was not answered in time.",
@@ -92,42 +91,12 @@ class FinishStep(Chunk, frozen=True, kw_only=True, tag="finish-step"):
     """A turn has ended."""
 
 
-class TextStart(Chunk, frozen=True, kw_only=True, tag="text-start"):
-    """A text part begins."""
+class PartChunk(Chunk, frozen=True, kw_only=True, tag=False):
+    """A part begins (`text-start`, `reasoning-start`), grows by `delta` (`…-delta`), or has ended (`…-end`)."""
 
+    type: str
     id: str
-
-
-class TextDelta(Chunk, frozen=True, kw_only=True, tag="text-delta"):
-    """More of the part."""
-
-    id: str
-    delta: str
-
-
-class TextEnd(Chunk, frozen=True, kw_only=True, tag="text-end"):
-    """The part has ended."""
-
-    id: str
-
-
-class ReasoningStart(Chunk, frozen=True, kw_only=True, tag="reasoning-start"):
-    """A reasoning part begins."""
-
-    id: str
-
-
-class ReasoningDelta(Chunk, frozen=True, kw_only=True, tag="reasoning-delta"):
-    """More of the part."""
-
-    id: str
-    delta: str
-
-
-class ReasoningEnd(Chunk, frozen=True, kw_only=True, tag="reasoning-end"):
-    """The part has ended."""
-
-    id: str
+    delta: str = ""
 
 
 class ToolInputAvailable(Chunk, frozen=True, kw_only=True, tag="tool-input-available"):
@@ -146,26 +115,14 @@ class ToolApprovalRequest(Chunk, frozen=True, kw_only=True, tag="tool-approval-r
     tool_call_id: str
 
 
-class ToolOutputAvailable(Chunk, frozen=True, kw_only=True, tag="tool-output-available"):
-    """The result of a call."""
+class ToolOutcome(Chunk, frozen=True, kw_only=True, tag=False):
+    """A call has ended: `tool-output-available`, `tool-output-error`, or `tool-output-denied` (not allowed)."""
 
+    type: str
     tool_call_id: str
-    output: Any
+    output: Any = msgspec.UNSET
+    error_text: str | msgspec.UnsetType = msgspec.UNSET
     provider_executed: bool = False
-
-
-class ToolOutputError(Chunk, frozen=True, kw_only=True, tag="tool-output-error"):
-    """A call failed."""
-
-    tool_call_id: str
-    error_text: str
-    provider_executed: bool = False
-
-
-class ToolOutputDenied(Chunk, frozen=True, kw_only=True, tag="tool-output-denied"):
-    """A call was not allowed."""
-
-    tool_call_id: str
 
 
 class MessageMetadata(Chunk, frozen=True, kw_only=True, tag="message-metadata"):
@@ -193,29 +150,6 @@ class ErrorChunk(Chunk, frozen=True, kw_only=True, tag="error"):
     error_text: str
 
 
-AnyChunk = (
-    Start
-    | StartStep
-    | FinishStep
-    | TextStart
-    | TextDelta
-    | TextEnd
-    | ReasoningStart
-    | ReasoningDelta
-    | ReasoningEnd
-    | ToolInputAvailable
-    | ToolApprovalRequest
-    | ToolOutputAvailable
-    | ToolOutputError
-    | ToolOutputDenied
-    | MessageMetadata
-    | Finish
-    | Abort
-    | ErrorChunk
-)
-"""Any chunk."""
-
-
 class StreamEnd(Enum):
     """Why a stream ends."""
 
@@ -239,16 +173,13 @@ class CallsAnswered(ServerFrame, frozen=True, kw_only=True, tag="ai-sdk.settled"
 class ChunkEncoder:
     """Encodes one request's message.
 
-    `client_msg_id`: of the turn that the request began; `turn_id`: of the current turn. `end`: how the stream ended;
-    `is_stopped`: no reply is wanted any more.
+    `client_msg_id`: of the turn that the request began; `turn_id`: of the current turn. `end`: how the stream ended.
     """
 
-    def __init__(self, *, ref: str) -> None:
-        self.ref = ref
+    def __init__(self) -> None:
         self.client_msg_id: str | None = None
         self.turn_id: str | None = None
         self.end: StreamEnd | None = None
-        self.is_stopped = False
         self._message_id: str | None = None
         self._started = False
         self._is_duplicate = False
@@ -256,47 +187,29 @@ class ChunkEncoder:
         self._parts = Parts()
         self._calls: dict[str, Call] = {}
 
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more is sent."""
-        return self.end is not None
-
-    @property
-    def has_started(self) -> bool:
-        """Whether anything was sent to its client."""
-        return self._started or self.is_over
-
     def encode(self, frame: Frame) -> list[Chunk]:  # noqa: PLR0911 - one for each kind
         """Return the chunks of a frame."""
-        if self.is_over:
+        if self.end is not None:
             return []
         match frame:
+            case Delta() | Reasoning() | ToolCall() | ToolState() | Done():
+                return self._turn_event(frame)
             case Accepted():
                 return self._accepted(frame) if self._is_ours(frame) else []
             case HistoryPage():
-                return self._resumed(frame) if frame.ref == self.ref else []
+                return self._resumed(frame)
             case CallsAnswered():
-                return self._calls_answered(frame) if frame.ref == self.ref else []
-            case Error():
-                return self.fail(frame.message) if frame.ref == self.ref else []
+                return self._calls_answered(frame)
             case Gap():
                 return self.fail(_LOST)
             case Deleted():
                 return self.fail(_DELETED)
-            case Delta() | Reasoning() | ToolCall() | ToolState() | Done():
-                return self._turn_event(frame)
             case _:
                 return []
 
-    def delta(self, frame: Frame) -> bytes | None:
-        """Return the encoded chunk of a frame that only extends the open part; None: use `encode`."""
-        if not isinstance(frame, Delta | Reasoning) or frame.turn_id != self.turn_id or self.is_over:
-            return None
-        return self._parts.delta("text" if isinstance(frame, Delta) else "reasoning", frame.text, frame.off)
-
     def fail(self, why: str) -> list[Chunk]:
         """End the message with an error."""
-        if self.is_over:
+        if self.end is not None:
             return []
         self.end = StreamEnd.SENT
         return [*self._parts.close(), ErrorChunk(error_text=why)]
@@ -355,9 +268,9 @@ class ChunkEncoder:
         if (call := self._calls.get(change.call_id)) is None:
             return []
         self._calls[change.call_id] = call = call.after(change)
-        outcome = call.outcome()
-        start = self._start(self.turn_id or "") if outcome else []
-        return [*start, *outcome, *self._pause()]
+        outcomes = call.outcomes()
+        start = self._start(self.turn_id or "") if outcomes else []
+        return [*start, *outcomes, *self._pause()]
 
     def _done(self, done: Done) -> list[Chunk]:
         result: list[Chunk] = [*self._parts.close(), FinishStep()]
@@ -388,7 +301,7 @@ class ChunkEncoder:
     def _calls_answered(self, answered_calls: CallsAnswered) -> list[Chunk]:
         if replies := answered_calls.following_replies:  # the client repeated its answers
             result = [*self._start(self.turn_id or ""), *self._steps(replies)]
-            if not self.is_over and not is_running(replies):
+            if self.end is None and not is_running(replies):
                 self.end = StreamEnd.SENT
                 result.append(Finish(finish_reason="other"))
             return result
@@ -453,46 +366,30 @@ def _facts(done: Done) -> Facts:
 
 
 class Parts:
-    """The parts of one message. `chars`: how much of each kind the running turn has sent."""
+    """The parts of one message."""
 
     def __init__(self) -> None:
         self._open: tuple[Kind, str] | None = None
-        self._before = b""
         self._begun = 0
-        self.chars: dict[Kind, int] = {"text": 0, "reasoning": 0}
+        self._chars: dict[Kind, int] = {"text": 0, "reasoning": 0}  # sent by the running turn
 
     def begin_turn(self) -> None:
         """Begin the next turn's text."""
-        self.chars = {"text": 0, "reasoning": 0}
-
-    def delta(self, kind: Kind, text: str, off: int) -> bytes | None:
-        """Return an encoded chunk if a piece continues the open part exactly; None: use `add`.
-
-        This is the most frequent case, token by token: only the text is encoded.
-        """
-        if self._open is None or self._open[0] != kind or off != self.chars[kind]:
-            return None
-        self.chars[kind] = off + len(text)
-        return b"%b%b}" % (self._before, _text(text))
+        self._chars = {"text": 0, "reasoning": 0}
 
     def add(self, kind: Kind, text: str, off: int) -> list[Chunk]:
         """Return the new part of a piece, which may overlap what was sent."""
-        new = text[max(self.chars[kind] - off, 0) :]
+        new = text[max(self._chars[kind] - off, 0) :]
         if not new:
             return []
-        self.chars[kind] = off + len(text)
+        self._chars[kind] = off + len(text)
         result: list[Chunk] = []
         if self._open is None or self._open[0] != kind:
             result += self.close()
             self._begun += 1
             self._open = (kind, f"{kind}-{self._begun}")
-            begin = TextStart if kind == "text" else ReasoningStart
-            result.append(begin(id=self._open[1]))
-        delta = TextDelta if kind == "text" else ReasoningDelta
-        chunk = delta(id=self._open[1], delta=new)
-        if result:
-            self._before = encode(msgspec.structs.replace(chunk, delta="")).removesuffix(b'""}')
-        return [*result, chunk]
+            result.append(PartChunk(type=f"{kind}-start", id=self._open[1]))
+        return [*result, PartChunk(type=f"{kind}-delta", id=self._open[1], delta=new)]
 
     def close(self) -> list[Chunk]:
         """End the open part, if there is one."""
@@ -500,7 +397,7 @@ class Parts:
             return []
         kind, number = self._open
         self._open = None
-        return [TextEnd(id=number) if kind == "text" else ReasoningEnd(id=number)]
+        return [PartChunk(type=f"{kind}-end", id=number)]
 
     def of(self, message: ShownMessage) -> list[Chunk]:
         """Return a stored reply's chunks: reasoning, then text, with each call in place."""
@@ -510,7 +407,7 @@ class Parts:
             result += self.add("text", message.content[at : call.off], at)
             at = max(at, call.off)
             shown = Call.of(call)
-            result += [*self.close(), *shown.begun(), *shown.outcome()]
+            result += [*self.close(), *shown.begun(), *shown.outcomes()]
         return result + self.add("text", message.content[at:], at)
 
 
@@ -617,30 +514,23 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
             return [available]
         return [available, ToolApprovalRequest(approval_id=self.approval_id, tool_call_id=self.call_id)]
 
-    def outcome(self) -> list[Chunk]:
-        """Return the chunks of its outcome; none while it continues."""
+    def outcomes(self) -> list[ToolOutcome]:
+        """Return the chunk of its outcome; none while it continues."""
         match self.state:
             case CallState.WAITING | CallState.RUNNING:
                 return []
             case CallState.DENIED:
-                return [ToolOutputDenied(tool_call_id=self.call_id)]
+                return [ToolOutcome(type="tool-output-denied", tool_call_id=self.call_id)]
             case CallState.DONE if self.error is None:
-                output = output_of(self.content or "")
-                return [
-                    ToolOutputAvailable(
-                        tool_call_id=self.call_id, output=output, provider_executed=self.is_server
-                    )
-                ]
+                return [self._outcome("tool-output-available", output=output_of(self.content or ""))]
             case CallState.DONE | CallState.CANCELLED | CallState.EXPIRED | CallState.LOST:
-                return [
-                    ToolOutputError(
-                        tool_call_id=self.call_id,
-                        error_text=self.error or _WORDS.get(self.state, ""),
-                        provider_executed=self.is_server,
-                    )
-                ]
+                why = self.error or _WORDS.get(self.state, "")
+                return [self._outcome("tool-output-error", error_text=why)]
             case _:
                 assert_never(self.state)
+
+    def _outcome(self, kind: str, **fields: Any) -> ToolOutcome:
+        return ToolOutcome(type=kind, tool_call_id=self.call_id, provider_executed=self.is_server, **fields)
 
     def part(self) -> dict[str, Any]:
         """Return the call as a part of a UI message."""
@@ -654,15 +544,11 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
             part["providerExecuted"] = True
         if self.waits_for_approval:
             return part | {"state": "approval-requested", "approval": {"id": self.approval_id}}
-        for event in self.outcome():
-            match event:
-                case ToolOutputAvailable():
-                    part |= {"state": "output-available", "output": event.output}
-                case ToolOutputError():
-                    part |= {"state": "output-error", "errorText": event.error_text}
-                case _:
-                    approval = {"id": self.approval_id, "approved": False}
-                    part |= {"state": "output-denied", "approval": approval}
+        for outcome in self.outcomes():
+            part |= msgspec.to_builtins(outcome) | {"type": part["type"]}
+            part["state"] = outcome.type.removeprefix("tool-")
+            if self.state is CallState.DENIED:
+                part["approval"] = {"id": self.approval_id, "approved": False}
         return part
 
 
