@@ -32,7 +32,7 @@
  *  - `goaway` Goaway                   the server will close the connection soon; the client reconnects
  *  - `error` ChatError                 a failure of no particular request
  *
- * A Reply (reply.js) is a live object: read `state`, `text`, `visible`, `done`, `error` and its timing. With the features
+ * A Reply (reply.js) is a live object: read `state`, `text`, `visible`, `done` and `error`. With the features
  * `reasoning` and `tools`, `reasoning` has the model's reasoning, and `calls` its calls (call.js). A reply with calls is
  * `calling` until they are settled. The reply that `follows` is a Reply of its own.
  */
@@ -264,7 +264,7 @@ export class ChatClient extends EventTarget {
    */
   async cancel({ conversationId = "default", seenOff, mode } = {}) {
     for (const reply of this.#live.openIn(conversationId)) {
-      if (reply.sentAt === null && reply.own) this.#live.withdraw(reply);
+      if (!reply.sent && reply.own) this.#live.withdraw(reply);
       else this.#live.hold(reply, reply.stopping ? reply.visibleChars : (seenOff ?? reply.chars));
     }
     if (!this.#link.connected) return null;
@@ -614,7 +614,7 @@ export class ChatClient extends EventTarget {
   #onDelta(frame) {
     const reply = this.#live.running(frame.conversation_id, frame.turn_id);
     this.#count(frame);
-    reply.append(frame, performance.now());
+    reply.append(frame);
     this.#emit("reply", { reply });
   }
 
@@ -622,7 +622,7 @@ export class ChatClient extends EventTarget {
   #onReasoning(frame) {
     const reply = this.#live.running(frame.conversation_id, frame.turn_id);
     this.#count(frame);
-    reply.think(frame, performance.now());
+    reply.think(frame);
     this.#emit("reply", { reply });
   }
 
@@ -638,7 +638,7 @@ export class ChatClient extends EventTarget {
   #onToolCall(frame) {
     const reply = this.#live.running(frame.conversation_id, frame.turn_id);
     this.#count(frame);
-    this.#emitCall(reply, reply.call(frame, performance.now()));
+    this.#emitCall(reply, reply.call(frame));
   }
 
   /** @param {import("./frames.js").ToolState} frame */
@@ -727,7 +727,6 @@ export class ChatClient extends EventTarget {
 
   #onConnection() {
     const { state, code, reason } = this.#link.status;
-    if (state !== LinkState.CONNECTED) this.#live.pause();
     this.#emit("connection", this.#link.status);
     if (state !== LinkState.CONNECTED) this.#abandon();
     if (state === LinkState.REFUSED && code === CloseCode.UNAUTHENTICATED) {

@@ -129,7 +129,7 @@ export class LiveReplies {
    * @param {number} [seenOff]
    */
   interrupt(conversationId, seenOff) {
-    const isRunning = (/** @type {Reply} */ { state, sentAt, own }) => state !== ReplyState.CALLING && (sentAt !== null || !own);
+    const isRunning = (/** @type {Reply} */ { state, sent, own }) => state !== ReplyState.CALLING && (sent || !own);
     const running = this.openIn(conversationId).find(isRunning);
     if (running === undefined) return null;
     this.hold(running, running.stopping ? running.visibleChars : (seenOff ?? running.visibleChars), true);
@@ -189,11 +189,6 @@ export class LiveReplies {
       const reply = ended ? this.#byTurn.get(message.turn_id) : undefined;
       if (reply !== undefined) this.withdraw(reply);
     }
-  }
-
-  /** Marks that a connection was lost: the pace of what comes next is not the model's. */
-  pause() {
-    for (const reply of this.#all()) reply.pause();
   }
 
   /** @param {Reply} reply */

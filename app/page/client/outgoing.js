@@ -112,7 +112,7 @@ export class Outgoing {
       this.#live.refuse(reply, new ChatError("content_too_long", `The message is longer than ${limit} bytes.`));
       return;
     }
-    reply.sentAt ??= performance.now();
+    reply.sent = true;
     this.#link.send(frame);
   }
 
@@ -123,7 +123,7 @@ export class Outgoing {
    * @returns {Promise<import("./frames.js").Cancelled | null>} null if no connection is open
    */
   async stop(reply, seenOff) {
-    if (reply.sentAt === null && reply.own) {
+    if (!reply.sent && reply.own) {
       if (![...this.#stops].some((stop) => stop.reply === reply.interrupts)) this.#live.letGo(reply);
       this.#live.withdraw(reply);
       return null;

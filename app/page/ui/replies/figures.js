@@ -1,12 +1,15 @@
 /** Words for what a reply waits for, how it ended and how fast it came. Pure: replies and usage in, text out. */
 
-import { paceOf } from "../../client/reply.js";
 import { wordsFor } from "../elements/words.js";
 import { t } from "../words/translate.js";
 
 /** @typedef {import("../../client/reply.js").Reply} Reply */
 /** @typedef {import("../../client/frames.js").Usage} Usage */
 /** @typedef {import("../../client/frames.js").Status} Status */
+
+/** The fewest tokens, and the shortest time, from which a pace is computed: less would be chance. */
+const PACE_TOKENS = 20;
+const PACE_MS = 500;
 
 /** Reasons that deserve a badge; a complete reply needs none. @type {Record<string, {label: string, kind: string}>} */
 const BADGES = {
@@ -73,7 +76,7 @@ export function endOf(reply) {
  * @returns {string[]}
  */
 export function figuresOf(reply, usage) {
-  const firstMs = reply?.firstTextMs ?? reply?.done?.timing.first_token_ms ?? null;
+  const firstMs = reply?.done?.timing.first_token_ms ?? null;
   const rate = rateOf(reply);
   const tokens = usage?.generated_tokens ?? null;
   const figures = [];
@@ -109,5 +112,6 @@ export function duration(ms) {
 function rateOf(reply) {
   const done = reply?.done;
   if (!done || done.timing.first_token_ms === null) return null;
-  return paceOf({ tokens: done.usage.generated_tokens - 1, ms: done.timing.total_ms - done.timing.first_token_ms });
+  const [tokens, ms] = [done.usage.generated_tokens - 1, done.timing.total_ms - done.timing.first_token_ms];
+  return tokens >= PACE_TOKENS && ms >= PACE_MS ? (tokens / ms) * 1000 : null;
 }

@@ -152,6 +152,6 @@ export class ReplyView {
 /** Words for what a reply without text waits for. @param {Item} item */
 function waitingFor({ status, reply }) {
   if (reply?.stopping) return t("Stopping");
-  if (status === ReplyState.SENDING) return reply?.sentAt === null ? t("Waiting for the connection") : t("Sending");
+  if (status === ReplyState.SENDING) return reply?.sent === false ? t("Waiting for the connection") : t("Sending");
   return waitOf(reply?.status ?? null);
 }
