@@ -323,16 +323,6 @@ export class ChatClient extends EventTarget {
     if (this.#link.connected) void this.#refresh(conversationId);
   }
 
-  /**
-   * Follows a conversation as `open` does, and returns its newest history. Raises ChatError.
-   * @param {string} conversationId
-   * @returns {Promise<import("./frames.js").History>}
-   */
-  read(conversationId) {
-    this.#followed.add(conversationId);
-    return this.#reread(conversationId);
-  }
-
   /** Stops following a conversation; a reconnect does not ask for it any more. @param {string} conversationId */
   leave(conversationId) {
     this.#followed.delete(conversationId);
@@ -469,11 +459,9 @@ export class ChatClient extends EventTarget {
     this.#outgoing.sendMessages(conversationId, { acceptedToo: !resumed });
   }
 
-  /** Takes the newest history, and returns it. Raises ChatError. @param {string} conversationId @returns {Promise<import("./frames.js").History>} */
+  /** Takes the newest history. Raises ChatError. @param {string} conversationId */
   async #reread(conversationId) {
-    const page = await this.#askUntilTaken({ type: "history", conversation_id: conversationId });
-    this.#takeHistory(page);
-    return page;
+    this.#takeHistory(await this.#askUntilTaken({ type: "history", conversation_id: conversationId }));
   }
 
   /** Asks for the newest history, which has everything. @param {string} conversationId */

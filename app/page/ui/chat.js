@@ -77,7 +77,6 @@ export class Chat {
       ...modeParts,
       model: () => this.#settings.params?.model ?? undefined,
       onBegin: () => translating.stop(),
-      shown: (turnId) => this.#screen.replyOf(turnId),
     });
     const translating = new Translating({
       ...{ ...modeParts, credentials },

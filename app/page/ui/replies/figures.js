@@ -70,7 +70,7 @@ export function endOf(reply) {
 }
 
 /**
- * A reply's figures, a few words each: time to the first text, tokens per second, tokens.
+ * A reply's figures, as the server measured them, a few words each: time to the first text, tokens per second, tokens.
  * @param {Reply | null} reply
  * @param {Usage | null} usage
  * @returns {string[]}
@@ -86,25 +86,8 @@ export function figuresOf(reply, usage) {
   return figures;
 }
 
-/**
- * The server's own figures, for those who want to know what took time; empty before the end.
- * @param {Reply | null} reply
- */
-export function serverFigures(reply) {
-  const done = reply?.done;
-  if (done === null || done === undefined) return "";
-  const { queued_ms: queued, first_token_ms: first, total_ms: total } = done.timing;
-  const times = [
-    queued === null ? "" : t("queued {time}", { time: duration(queued) }),
-    first === null ? "" : t("first token {time}", { time: duration(first) }),
-    t("total {time}", { time: duration(total) }),
-  ];
-  const prompt = t("prompt {count} tokens, {cached} of them from the cache", { count: done.usage.prompt_tokens, cached: done.usage.cached_tokens });
-  return t("Measured by the server: {times}; {prompt}.", { times: times.filter(Boolean).join(", "), prompt });
-}
-
 /** @param {number} ms */
-export function duration(ms) {
+function duration(ms) {
   return ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`;
 }
 

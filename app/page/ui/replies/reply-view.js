@@ -7,7 +7,7 @@ import { copyButton } from "../elements/copy-button.js";
 import { element } from "../elements/dom.js";
 import { icon, iconButton } from "../elements/icons.js";
 import { failureView } from "../elements/words.js";
-import { badgeOf, endOf, figuresOf, serverFigures, waitOf } from "./figures.js";
+import { badgeOf, endOf, figuresOf, waitOf } from "./figures.js";
 import { MarkdownView } from "./markdown.js";
 import { ThoughtFold, splitThought } from "./thoughts.js";
 import { t } from "../words/translate.js";
@@ -137,8 +137,7 @@ export class ReplyView {
       parts.push(element("div", { class: "why" }, failure ? failureView(failure) : why));
     }
     if (figures.length > 0) {
-      const title = serverFigures(item.reply) || null;
-      parts.push(element("span", { class: "figures", title }, ...figures.map((text) => element("span", { text }))));
+      parts.push(element("span", { class: "figures" }, ...figures.map((text) => element("span", { text }))));
     }
     if (this.#shown.answer !== "") parts.push(copyButton(t("Copy the reply"), () => this.#shown.answer));
     if (item.messageId !== null) {
