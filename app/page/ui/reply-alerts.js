@@ -1,7 +1,6 @@
 import { ReplyState } from "../client/reply.js";
 import { part, element } from "./elements/dom.js";
 import { spoken } from "./markdown/speech.js";
-import { splitThought } from "./replies/thoughts.js";
 import { t } from "./words/translate.js";
 import { countCodePoints, dropCodePoints } from "../client/code-points.js";
 
@@ -60,7 +59,7 @@ export class ReplyAlerts {
   /** @param {Reply} reply */
   async #announceEnd(reply) {
     const how = reply.done?.reason === "stop" ? t("Reply") : t("Reply, cut short");
-    this.#announcer.textContent = `${how}: ${await spoken(splitThought(reply.text).answer)}`;
+    this.#announcer.textContent = `${how}: ${await spoken(reply.text)}`;
   }
 
   /** @param {Reply} reply */

@@ -92,7 +92,6 @@ export const sentences = {
   "Loading": ["Wird geladen", "正在加载"],
   "Maximum reply length (tokens)": ["Maximale Antwortlänge (Tokens)", "最大回复长度（token）"],
   "Regenerate this reply": ["Antwort neu erzeugen", "重新生成回复"],
-  "Measured by the server: {times}; {prompt}.": ["Vom Server gemessen: {times}; {prompt}.", "服务器测得：{times}；{prompt}。"],
   "Messages": ["Nachrichten", "消息"],
   "Midstream": ["Midstream", "Midstream"],
   "Model": ["Modell", "模型"],
