@@ -34,6 +34,7 @@ from connections.api.replies import (
     ServerToolCall,
     StoredReply,
     StoredTurns,
+    approval_id,
     finish_reason,
     needs_approval,
     newest_messages,
@@ -162,7 +163,7 @@ class StoredThreads(StoredTurns):
         if not request.resume or not can_reconnect(caller) or not is_conversation_id(request.thread_id):
             return False
         approval_calls = {
-            interrupt_id(ServerToolCall.of(call))
+            approval_id(call)
             for call in _approval_calls(await self._recent_messages(caller, request.thread_id))
         }
         return any(entry.interrupt_id in approval_calls for entry in request.resume)
@@ -241,11 +242,6 @@ class StoredThreads(StoredTurns):
         return tuple(map(server_tool, found))
 
 
-def interrupt_id(call: ServerToolCall) -> str:
-    """Return an interrupt's id: it names the call, and the arguments that were shown."""
-    return f"{call.call_id}.{call.args_sha256}"
-
-
 def _check_storable(caller: Caller, request: RunInput) -> None:
     """Raise Problem if the thread can't be kept."""
     if not can_reconnect(caller):
@@ -282,7 +278,7 @@ def _answers(
     """
     answers: dict[str, CallAnswer] = {}
     for number, entry in enumerate(request.resume or ()):
-        named = (one for one in approval_calls if interrupt_id(ServerToolCall.of(one)) == entry.interrupt_id)
+        named = (one for one in approval_calls if approval_id(one) == entry.interrupt_id)
         call = next(named, None)
         if call is not None:
             _check_new(call.call_id, answers, f"resume[{number}]")
@@ -483,7 +479,7 @@ def error_of(problem: Problem, usage: tuple[RunUsage, ...] = ()) -> RunError:
 def _interrupt(call: ServerToolCall) -> Interrupt:
     at = call.expires_at
     return Interrupt(
-        id=interrupt_id(call),
+        id=approval_id(call),
         reason="tool_call",
         message=f"May {call.name} run?",
         tool_call_id=call.call_id,

@@ -6,12 +6,13 @@ client, which then makes another request.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, Literal, assert_never
 
 import msgspec
 
+from connections.api.replies import approval_id, waits_for_client
 from connections.protocol.base import ServerFrame
 from connections.protocol.frames import Frame
 from engine.vision.image import Image
@@ -185,7 +186,8 @@ class ChunkEncoder:
         self._is_duplicate = False
         self._ended = False
         self._parts = Parts()
-        self._calls: dict[str, Call] = {}
+        self._calls: dict[str, ShownCall] = {}
+        self._answered: set[str] = set()
 
     def encode(self, frame: Frame) -> list[Chunk]:  # noqa: PLR0911 - one for each kind
         """Return the chunks of a frame."""
@@ -214,11 +216,9 @@ class ChunkEncoder:
         self.end = StreamEnd.SENT
         return [*self._parts.close(), ErrorChunk(error_text=why)]
 
-    def answered(self, call_id: str, *, is_allowed: bool) -> None:
-        """Note that the client answered a call: allowed it, or settled it. The call's change may come later."""
-        if (call := self._calls.get(call_id)) is not None:
-            result = {"is_allowed": True} if is_allowed else {"is_answered": True}
-            self._calls[call_id] = msgspec.structs.replace(call, **result)
+    def answered(self, call_id: str) -> None:
+        """Note that a call waits for its client no more. Its change may come later."""
+        self._answered.add(call_id)
 
     def continue_from(self, message_id: str, reply: ShownMessage) -> None:
         """Continue the client's message after `reply`, whose calls it answers."""
@@ -255,8 +255,8 @@ class ChunkEncoder:
             case Reasoning():
                 return self._parts.add("reasoning", event.text, event.off)
             case ToolCall():
-                self._calls[event.call_id] = call = Call.of(event)
-                return [*self._parts.close(), *call.begun()]
+                self._calls[event.call_id] = call = _waiting(event)
+                return [*self._parts.close(), *_begun(call)]
             case ToolState():
                 return self._call_changed(event)
             case Done():
@@ -267,8 +267,9 @@ class ChunkEncoder:
     def _call_changed(self, change: ToolState) -> list[Chunk]:
         if (call := self._calls.get(change.call_id)) is None:
             return []
-        self._calls[change.call_id] = call = call.after(change)
-        outcomes = call.outcomes()
+        call = msgspec.structs.replace(call, state=change.state, content=change.content, error=change.error)
+        self._calls[change.call_id] = call
+        outcomes = _outcomes(call)
         start = self._start(self.turn_id or "") if outcomes else []
         return [*start, *outcomes, *self._pause()]
 
@@ -293,7 +294,8 @@ class ChunkEncoder:
     def _pause(self) -> list[Chunk]:
         """End the stream if its message waits for its client."""
         open_calls = [call for call in self._calls.values() if not call.state.is_settled]
-        if not self._ended or not open_calls or not all(call.waits_for_client for call in open_calls):
+        waits = [waits_for_client(call) and call.call_id not in self._answered for call in open_calls]
+        if not self._ended or not open_calls or not all(waits):
             return []
         self.end = StreamEnd.WAITING_FOR_CLIENT
         return [*self._start(self.turn_id or ""), Finish(finish_reason="tool-calls")]
@@ -333,7 +335,7 @@ class ChunkEncoder:
 
     def _load_reply(self, message: ShownMessage) -> None:
         self.turn_id = message.turn_id
-        self._calls = {call.call_id: Call.of(call) for call in message.calls or ()}
+        self._calls = {call.call_id: call for call in message.calls or ()}
         self._parts.begin_turn()
 
 
@@ -347,8 +349,8 @@ def is_running(chain: Sequence[ShownMessage]) -> bool:
     """Return whether a message continues without its client."""
     if not chain:
         return False
-    open_calls = [call for call in map(Call.of, chain[-1].calls or ()) if not call.state.is_settled]
-    return chain[-1].status == RUNNING or any(not call.waits_for_client for call in open_calls)
+    open_calls = [call for call in chain[-1].calls or () if not call.state.is_settled]
+    return chain[-1].status == RUNNING or not all(map(waits_for_client, open_calls))
 
 
 def _facts(done: Done) -> Facts:
@@ -401,14 +403,24 @@ class Parts:
 
     def of(self, message: ShownMessage) -> list[Chunk]:
         """Return a stored reply's chunks: reasoning, then text, with each call in place."""
-        result = self.add("reasoning", message.reasoning or "", 0)
-        at = 0
-        for call in message.calls or ():
-            result += self.add("text", message.content[at : call.off], at)
-            at = max(at, call.off)
-            shown = Call.of(call)
-            result += [*self.close(), *shown.begun(), *shown.outcomes()]
-        return result + self.add("text", message.content[at:], at)
+        result: list[Chunk] = []
+        for piece in _pieces(message):
+            if isinstance(piece, ShownCall):
+                result += [*self.close(), *_begun(piece), *_outcomes(piece)]
+            else:
+                result += self.add(*piece)
+        return result
+
+
+def _pieces(message: ShownMessage) -> Iterator[tuple[Kind, str, int] | ShownCall]:
+    """Yield a stored reply's reasoning, then its text with each call in place; texts with their offsets."""
+    yield "reasoning", message.reasoning or "", 0
+    at = 0
+    for call in message.calls or ():
+        yield "text", message.content[at : call.off], at
+        at = max(at, call.off)
+        yield call
+    yield "text", message.content[at:], at
 
 
 def ui_messages(
@@ -433,123 +445,78 @@ def ui_messages(
     return result
 
 
-def _ui_parts(message: ShownMessage) -> list[dict[str, Any]]:
-    parts: list[dict[str, Any]] = []
-    if message.reasoning:
-        parts.append({"type": "reasoning", "text": message.reasoning, "state": "done"})
-    at = 0
-    for call in message.calls or ():
-        if call.off > at:
-            parts.append({"type": "text", "text": message.content[at : call.off], "state": "done"})
-        at = max(at, call.off)
-        parts.append(Call.of(call).part())
-    if message.content[at:]:
-        parts.append({"type": "text", "text": message.content[at:], "state": "done"})
-    return parts
+def _ui_parts(message: ShownMessage) -> Iterator[dict[str, Any]]:
+    for piece in _pieces(message):
+        if isinstance(piece, ShownCall):
+            yield _call_part(piece)
+        elif piece[1]:
+            yield {"type": piece[0], "text": piece[1], "state": "done"}
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """A call, as far as a stream needs it.
+def _call_part(call: ShownCall) -> dict[str, Any]:
+    part: dict[str, Any] = {
+        "type": f"tool-{call.name}",
+        "toolCallId": call.call_id,
+        "state": "input-available",
+        "input": msgspec.Raw(call.args.encode()),
+    }
+    if call.where == "server":
+        part["providerExecuted"] = True
+    if _waits_for_approval(call):
+        return part | {"state": "approval-requested", "approval": {"id": approval_id(call)}}
+    for outcome in _outcomes(call):
+        part |= msgspec.to_builtins(outcome) | {"type": part["type"]}
+        part["state"] = outcome.type.removeprefix("tool-")
+        if call.state is CallState.DENIED:
+            part["approval"] = {"id": approval_id(call), "approved": False}
+    return part
 
-    `is_allowed`: its client allowed it; `is_answered`: its client settled it. `state` may change later.
-    """
 
-    call_id: str
-    name: str
-    args: str
-    args_sha256: str
-    is_server: bool
-    needs_approval: bool
-    state: CallState = CallState.WAITING
-    content: str | None = None
-    error: str | None = None
-    is_allowed: bool = False
-    is_answered: bool = False
+def _waiting(call: ToolCall) -> ShownCall:
+    return ShownCall(
+        call_id=call.call_id,
+        index=call.index,
+        name=call.name,
+        args=call.args,
+        args_sha256=call.args_sha256,
+        where=call.where,
+        needs=call.needs,
+        off=call.off,
+        state=CallState.WAITING,
+    )
 
-    @classmethod
-    def of(cls, event: ToolCall | ShownCall) -> Call:
-        """Make one from an event, or from the history."""
-        call = cls(
-            call_id=event.call_id,
-            name=event.name,
-            args=event.args,
-            args_sha256=event.args_sha256,
-            is_server=event.where == "server",
-            needs_approval=event.needs == "approval",
-        )
-        if isinstance(event, ToolCall):
-            return call
-        return msgspec.structs.replace(call, state=event.state, content=event.content, error=event.error)
 
-    def after(self, change: ToolState) -> Call:
-        """Return the call after a change."""
-        return msgspec.structs.replace(self, state=change.state, content=change.content, error=change.error)
+def _waits_for_approval(call: ShownCall) -> bool:
+    return call.needs == "approval" and call.state is CallState.WAITING
 
-    @property
-    def waits_for_client(self) -> bool:
-        """Whether it waits until its client answers."""
-        if self.state.is_settled or self.is_answered:
-            return False
-        return not self.is_server or self.waits_for_approval
 
-    @property
-    def waits_for_approval(self) -> bool:
-        """Whether it waits for an approval."""
-        return self.needs_approval and self.state is CallState.WAITING and not self.is_allowed
+def _begun(call: ShownCall) -> list[Chunk]:
+    """Return the chunks that begin a call."""
+    available = ToolInputAvailable(
+        tool_call_id=call.call_id,
+        tool_name=call.name,
+        input=msgspec.Raw(call.args.encode()),
+        provider_executed=call.where == "server",
+    )
+    if not _waits_for_approval(call):
+        return [available]
+    return [available, ToolApprovalRequest(approval_id=approval_id(call), tool_call_id=call.call_id)]
 
-    @property
-    def approval_id(self) -> str:
-        """The id of its approval: it names the arguments shown, so no others can be approved."""
-        return f"{self.call_id}.{self.args_sha256}"
 
-    def begun(self) -> list[Chunk]:
-        """Return the chunks that begin the call."""
-        available = ToolInputAvailable(
-            tool_call_id=self.call_id,
-            tool_name=self.name,
-            input=msgspec.Raw(self.args.encode()),
-            provider_executed=self.is_server,
-        )
-        if not self.waits_for_approval:
-            return [available]
-        return [available, ToolApprovalRequest(approval_id=self.approval_id, tool_call_id=self.call_id)]
-
-    def outcomes(self) -> list[ToolOutcome]:
-        """Return the chunk of its outcome; none while it continues."""
-        match self.state:
-            case CallState.WAITING | CallState.RUNNING:
-                return []
-            case CallState.DENIED:
-                return [ToolOutcome(type="tool-output-denied", tool_call_id=self.call_id)]
-            case CallState.DONE if self.error is None:
-                return [self._outcome("tool-output-available", output=output_of(self.content or ""))]
-            case CallState.DONE | CallState.CANCELLED | CallState.EXPIRED | CallState.LOST:
-                why = self.error or _WORDS.get(self.state, "")
-                return [self._outcome("tool-output-error", error_text=why)]
-            case _:
-                assert_never(self.state)
-
-    def _outcome(self, kind: str, **fields: Any) -> ToolOutcome:
-        return ToolOutcome(type=kind, tool_call_id=self.call_id, provider_executed=self.is_server, **fields)
-
-    def part(self) -> dict[str, Any]:
-        """Return the call as a part of a UI message."""
-        part: dict[str, Any] = {
-            "type": f"tool-{self.name}",
-            "toolCallId": self.call_id,
-            "state": "input-available",
-            "input": msgspec.Raw(self.args.encode()),
-        }
-        if self.is_server:
-            part["providerExecuted"] = True
-        if self.waits_for_approval:
-            return part | {"state": "approval-requested", "approval": {"id": self.approval_id}}
-        for outcome in self.outcomes():
-            part |= msgspec.to_builtins(outcome) | {"type": part["type"]}
-            part["state"] = outcome.type.removeprefix("tool-")
-            if self.state is CallState.DENIED:
-                part["approval"] = {"id": self.approval_id, "approved": False}
-        return part
+def _outcomes(call: ShownCall) -> list[ToolOutcome]:
+    """Return the chunk of a call's outcome; none while it continues."""
+    fields: dict[str, Any]
+    match call.state:
+        case CallState.WAITING | CallState.RUNNING:
+            return []
+        case CallState.DENIED:
+            return [ToolOutcome(type="tool-output-denied", tool_call_id=call.call_id)]
+        case CallState.DONE if call.error is None:
+            kind, fields = "tool-output-available", {"output": output_of(call.content or "")}
+        case _:
+            kind, fields = "tool-output-error", {"error_text": call.error or _WORDS.get(call.state, "")}
+    by_server = call.where == "server"
+    return [ToolOutcome(type=kind, tool_call_id=call.call_id, provider_executed=by_server, **fields)]
 
 
 def output_of(content: str) -> Any:

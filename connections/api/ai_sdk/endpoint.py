@@ -362,7 +362,7 @@ class ChatTurn:
         self._sessions.keep_calls(connection.owner, request.id, reply.turn_id, kept=keeps_calls)
         following_replies = tuple(chain[place + 1 :])
         # a client repeats its earlier answers each time
-        open_calls = {call.call_id for call in reply.calls or () if not call.state.is_settled}
+        open_calls = {call.call_id: call for call in reply.calls or () if not call.state.is_settled}
         answers = [
             answer
             for answer in tool_answers.answers
@@ -372,7 +372,8 @@ class ChatTurn:
             following_replies = ()
         for answer in answers:  # a change of one call must not end the message while others are answered
             is_allowed = isinstance(answer, ToolDecision) and answer.decision == "allow"
-            encoder.answered(answer.call_id, is_allowed=is_allowed)
+            if not is_allowed or open_calls[answer.call_id].where == "server":  # else the client runs it now
+                encoder.answered(answer.call_id)
         for answer in answers:
             await self._handle(msgspec.structs.replace(answer, conversation_id=request.id))
         connection.push(CallsAnswered(has_new_answers=bool(answers), following_replies=following_replies))

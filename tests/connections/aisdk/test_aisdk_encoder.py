@@ -137,7 +137,7 @@ def test_what_a_client_has_answered_waits_for_it_no_more_whenever_that_is_told()
     """Another replica may confirm answers before it tells the changes of their calls."""
     encoder = continuing(shown_call(), shown_call("call_2"))
     for call_id in ("call_1", "call_2"):
-        encoder.answered(call_id, is_allowed=False)
+        encoder.answered(call_id)
     settled = CallsAnswered(has_new_answers=True)
     chunks = encoded(encoder, [call_state(content=""), settled, call_state("call_2", content=""), *NOON])
     check(chunks)
