@@ -278,17 +278,6 @@ export class ChatClient extends EventTarget {
   }
 
   /**
-   * Stops one reply, or the one that follows its calls by then, and no other of its conversation. A message that was not sent
-   * yet is withdrawn. Nothing past `seenOff` code points is shown or kept from now on. Raises ChatError.
-   * @param {Reply} reply
-   * @param {{seenOff?: number}} [options]
-   * @returns {Promise<import("./frames.js").Cancelled | null>} null if no connection is open: the next one asks
-   */
-  async stop(reply, { seenOff = reply.chars } = {}) {
-    return reply.open ? this.#outgoing.stop(reply, seenOff) : null;
-  }
-
-  /**
    * Sends the result of a call that a client runs: `content`, or else an `error`. Raises ChatError.
    * @param {{callId: string, conversationId?: string} & ({content: string, error?: undefined} | {error: string, content?: undefined})} result
    * @returns {Promise<import("./frames.js").ToolAck>}

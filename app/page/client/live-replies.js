@@ -144,17 +144,9 @@ export class LiveReplies {
 
   /** @param {Reply} reply @param {ChatError} error */
   refuse(reply, error) {
-    this.letGo(reply);
+    this.#letGo(reply);
     reply.refuse(error);
     this.#settle(reply);
-  }
-
-  /** Lets the reply go on that a message interrupts, unless another message interrupts it too. @param {Reply} reply */
-  letGo(reply) {
-    const held = reply.interrupts;
-    if (held === null) return;
-    const others = this.openIn(held.conversationId).filter((other) => other !== reply && other.interrupts === held);
-    if (others.length === 0) this.releaseOne(held);
   }
 
   /** @param {Reply} reply */
@@ -189,6 +181,14 @@ export class LiveReplies {
       const reply = ended ? this.#byTurn.get(message.turn_id) : undefined;
       if (reply !== undefined) this.withdraw(reply);
     }
+  }
+
+  /** Lets the reply go on that a message interrupts, unless another message interrupts it too. @param {Reply} reply */
+  #letGo(reply) {
+    const held = reply.interrupts;
+    if (held === null) return;
+    const others = this.openIn(held.conversationId).filter((other) => other !== reply && other.interrupts === held);
+    if (others.length === 0) this.releaseOne(held);
   }
 
   /** @param {Reply} reply */
