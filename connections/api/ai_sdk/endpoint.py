@@ -143,16 +143,22 @@ class ChatEndpoint:
         if exchange.request.method == "HEAD":
             await exchange.answer(Response(status_code=405, headers={"Allow": "GET, OPTIONS"}))
             return
-        refused: Problem | None
+        if (failed := await refusal_of(self._serve(exchange, serve))) is not None:
+            await self._refuse(exchange, failed)
+
+    async def _serve(self, exchange: Exchange, serve: Callable[[Exchange], PendingWork]) -> None:
+        """Serve a request. Raises Refused."""
         try:
-            refused = await refusal_of(serve(exchange))
+            await serve(exchange)
         except Close as why:
-            refused = why
+            await self._refuse(exchange, why)
         except ClientDisconnect:
             return
-        if refused is not None and not exchange.begun:
-            self._tally.sent(error_code_of(refused))
-            await exchange.answer(error_response(refused))
+
+    async def _refuse(self, exchange: Exchange, why: Problem) -> None:
+        if not exchange.begun:
+            self._tally.sent(error_code_of(why))
+            await exchange.answer(error_response(why))
 
     async def _send(self, exchange: Exchange) -> None:
         """Take a message, or outcomes of calls."""
