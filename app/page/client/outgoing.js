@@ -53,7 +53,8 @@ export class Outgoing {
 
   /** The conversations in which something waits for an answer. */
   get conversations() {
-    return [...this.#live.unfinished.map(({ frame }) => frame), ...this.#stops].map(({ conversation_id: id }) => id);
+    const unanswered = this.#live.unfinished.map(({ reply }) => reply.conversationId);
+    return [...unanswered, ...[...this.#stops].map((stop) => stop.conversation_id)];
   }
 
   /**
