@@ -30,14 +30,14 @@ async def test_a_stop_keeps_what_its_reader_saw(by_hand: InProcessService) -> No
     ):
         await wait_for_requests(by_hand)
         by_hand.engine.step(2)
-        assert (await answer.next("text-delta"))["delta"] == "one"
+        assert (await answer.next("text-delta"))["delta"] == "one two"
         refused = await client.post(f"{CHAT}/chat1/stop?seen_off=-1")
         assert (refused.status_code, refused.text) == (400, "`seen_off` must be at least 0.")
-        stopped = await client.post(f"{CHAT}/chat1/stop?seen_off=2")
+        stopped = await client.post(f"{CHAT}/chat1/stop?seen_off=5")
         assert stopped.json()["already"] is False
         chunks = await answer.rest()
     assert chunks[-1] == {"type": "abort", "reason": "client"}
-    assert text_in((await AiSdkChat(by_hand).messages())[1]) == "on"
+    assert text_in((await AiSdkChat(by_hand).messages())[1]) == "one t"
     assert by_hand.engine.statistics().steps_after_cancel == 0
 
 

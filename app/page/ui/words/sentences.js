@@ -255,7 +255,6 @@ export const sentences = {
   "Your next message stopped this reply here.": ["Deine nächste Nachricht hat diese Antwort hier gestoppt.", "你的下一条消息在此处停止了回复。"],
   "new line": ["neue Zeile", "换行"],
   "pasted text": ["eingefügter Text", "粘贴的文本"],
-  "prompt {count} tokens, {cached} of them from the cache": ["Prompt {count} Token, davon {cached} aus dem Cache", "提示词 {count} 个词元，其中 {cached} 个来自缓存"],
   "retry in {seconds} s": ["neuer Versuch in {seconds} s", "{seconds} 秒后重试"],
   "sends": ["sendet", "发送"],
   "stops the reply": ["stoppt die Antwort", "停止回复"],
