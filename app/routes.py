@@ -21,8 +21,7 @@ from app.page_files import PageFiles
 from connections.api.account import NO_INDEX_HEADERS, account_routes
 from connections.api.admin import AdminEndpoint, ReplicaRequestHandler
 from connections.api.agui.endpoint import agui_routes
-from connections.api.ai_sdk.endpoint import ChatEndpoint, ChatSocketEndpoint, aisdk_routes
-from connections.api.ai_sdk.requests import ChatService
+from connections.api.ai_sdk.endpoint import ChatEndpoint
 from connections.api.anthropic import endpoint as anthropics
 from connections.api.anthropic.endpoint import messages_routes
 from connections.api.audio import Audio, audio_routes
@@ -230,7 +229,7 @@ def api_routes(
         lifecycle=lifecycle,
         limiters=limiters,
     )
-    host = ChatService(
+    chats = ChatEndpoint(
         sessions=sessions,
         request_context=request_context,
         access=access,
@@ -253,7 +252,7 @@ def api_routes(
         ),
         WebSocketRoute("/v1/realtime", realtime.handle),
         *admin.routes(),
-        *aisdk_routes(ChatEndpoint(host), ChatSocketEndpoint(host), pages),
+        *chats.routes(pages),
     ]
 
 

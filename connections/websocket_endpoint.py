@@ -161,21 +161,16 @@ class WebSocketTransport:
 
 
 class MultilineTransport:
-    """A `Transport` that sends each line as a message of its own. `first`: a message to receive again."""
+    """A `Transport` that sends each line as a message of its own."""
 
-    def __init__(self, socket: WebSocketTransport, *, first: str | bytes | None = None) -> None:
+    def __init__(self, socket: WebSocketTransport) -> None:
         self._socket = socket
-        self._first = first
+        self.receive = socket.receive
         self.is_writable = socket.is_writable
         self.writable = socket.writable
         self.charge = socket.charge
         self.request = socket.request
         self.close = socket.close
-
-    async def receive(self) -> str | bytes:
-        """Return the next message. Raises Disconnected."""
-        first, self._first = self._first, None
-        return await self._socket.receive() if first is None else first
 
     def write_binary(self, message: bytes) -> None:
         """Send a binary frame like any other: this endpoint encodes it as lines."""

@@ -594,6 +594,12 @@ def _ai_sdk() -> Part:
     }
     of_a_chat = {"parameters": [chat, client], "security": [{}, {"bearer": []}, {"ticket": []}]}
     nothing = {"204": {"description": "Nothing is being written."}}
+    seen = {
+        "name": "seen_off",
+        "in": "query",
+        "description": "How many characters of the last step's text the reader saw; the reply ends there.",
+        "schema": {"type": "integer", "minimum": 0},
+    }
     send = operation("A message, answered in chunks.", {"200": stream, **_sentences(409, 413, 415)})
     stop = operation(
         "Ends what is being written.", {"200": as_json("What it met.", of_type(ChatStopped)), **_sentences()}
@@ -610,7 +616,7 @@ def _ai_sdk() -> Part:
             }
         },
         f"{AI_SDK}/{{chat_id}}/stream": {"get": resume | of_a_chat},
-        f"{AI_SDK}/{{chat_id}}/stop": {"post": stop | of_a_chat},
+        f"{AI_SDK}/{{chat_id}}/stop": {"post": stop | of_a_chat | {"parameters": [chat, client, seen]}},
         f"{AI_SDK}/{{chat_id}}/messages": {"get": operation("What is kept of a chat.", kept) | of_a_chat},
     }
 

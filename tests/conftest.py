@@ -85,7 +85,6 @@ TAKE_LONG = frozenset(
         "bench/test_peers.py",
         "bench/test_smoke.py",
         "browser/test_ai_sdk.py",
-        "browser/test_ai_sdk_transport.py",
         "browser/test_axe.py",
         "browser/test_embedding.py",
         "browser/test_streaming_markdown.py",

@@ -4,7 +4,6 @@ import { Credentials } from "./client/credentials.js";
 import { Chat } from "./ui/chat.js";
 import { preloadHighlighter } from "./ui/markdown/code-view.js";
 import { lastingStorage, sessionStorage } from "./ui/settings/storage.js";
-import { notifications } from "./ui/settings/notifications.js";
 import { Theme } from "./ui/settings/theme.js";
 import { translateDocument } from "./ui/words/translate.js";
 
@@ -16,7 +15,6 @@ translateDocument();
 const storage = lastingStorage();
 const credentials = new Credentials({ session: sessionStorage(), lasting: storage, ticketUrl: "v1/tickets" });
 const theme = new Theme(storage);
-notifications.install(storage);
 const features = ["reasoning", "tools", "continue", "titles", "interpret", "audio"];
 const client = new ChatClient({ url: url.href, storage, session: sessionStorage(), credentials, features });
 client.addEventListener("ready", preloadHighlighter, { once: true });

@@ -17,7 +17,7 @@ const nothing = () => {};
 const ACTIONS = {
   pictures: { show: () => [] }, // images are not shared
   ...{ sendAgain: nothing, edit: nothing, regenerate: nothing, continueReply: nothing, showBranch: async () => {} },
-  ...{ decide: async () => null, answer: async () => {}, canContinue: () => false, limits: () => null },
+  ...{ decide: async () => null, answer: async () => {}, canContinue: () => false },
 };
 
 const source = new URL(`../v1/shares/${location.pathname.split("/").at(-1)}`, location.href);

@@ -219,6 +219,11 @@ def waits_for_client(call: CallRecord | ShownCall) -> bool:
     return call.where == "client" and not call.state.is_settled
 
 
+def approval_id(call: ShownCall | ServerToolCall) -> str:
+    """Return the id of a call's approval: it names the arguments that were shown, so no others can be approved."""
+    return f"{call.call_id}.{call.args_sha256}"
+
+
 class ServerToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call in its current state. `args`: the text of a JSON object; `args_sha256`: its hash.
 

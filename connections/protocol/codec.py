@@ -23,8 +23,8 @@ _decoder = msgspec.json.Decoder(Request)
 _encode = msgspec.json.Encoder().encode
 _NUL = re.compile("\0")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_REFS = {"ref": 128, "client_msg_id": 128, "event_id": 512, "requestId": 128}
-"""Fields that an answer can repeat, and their maximum lengths; `event_id` is Realtime's, `requestId` the AI SDK's."""
+_REFS = {"ref": 128, "client_msg_id": 128, "event_id": 512}
+"""Fields that an answer can repeat, and their maximum lengths; `event_id` is Realtime's."""
 
 SEARCHED_CHARS = 64 * 1024
 """A longer text is not searched for the field with a bad character: that takes a tenth of a second per megabyte."""

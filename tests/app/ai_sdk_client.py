@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
-from websockets.asyncio.client import ClientConnection, connect
 
 from tests.app.in_process_service import InProcessService
 
@@ -86,46 +85,3 @@ def text_of(chunks: list[Chunk], kind: str = "text") -> str:
 def text_in(message: Chunk) -> str:
     """Return the text of a stored message."""
     return "".join(part["text"] for part in message["parts"] if part["type"] == "text")
-
-
-class AiSdkSocket:
-    """A client of the AI SDK endpoint's WebSocket, written by hand."""
-
-    def __init__(self, opened: ClientConnection) -> None:
-        self.opened = opened
-
-    async def send(self, request_id: str, *messages: Chunk, chat: str = "chat1", **more: Any) -> None:
-        frame = {"type": "send", "requestId": request_id, "id": chat, "trigger": "submit-message"}
-        await self.put(**frame | {"messages": messages, "headers": {}, "body": {}} | more)
-
-    async def put(self, **frame: Any) -> None:
-        await self.opened.send(json.dumps(frame))
-
-    async def next(self, request_id: str, kind: str | None = None) -> Chunk:
-        """Return the next frame of a request, or its next one of a type, or its next chunk of a type."""
-        while True:
-            frame: Chunk = json.loads(await self.opened.recv())
-            if frame["requestId"] == request_id and kind in (None, frame["type"], _chunk_type(frame)):
-                return frame
-
-    async def until_end(self, request_id: str) -> list[Chunk]:
-        """Return the chunks of a request."""
-        chunks = []
-        while (frame := await self.next(request_id))["type"] in ("start", "chunk"):
-            chunks += [frame["chunk"]] if frame["type"] == "chunk" else []
-        assert frame["type"] == "end", frame
-        return chunks
-
-
-def _chunk_type(frame: Chunk) -> str | None:
-    return frame["chunk"]["type"] if frame["type"] == "chunk" else None
-
-
-@asynccontextmanager
-async def ai_sdk_socket(
-    running: InProcessService, query: str = "", **options: Any
-) -> AsyncIterator[AiSdkSocket]:
-    """An open socket."""
-    url = f"{running.url.replace('http', 'ws')}{CHAT}{query}"
-    async with connect(url, max_queue=None, **options) as opened:
-        yield AiSdkSocket(opened)

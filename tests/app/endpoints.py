@@ -97,11 +97,6 @@ def _ui_chat(model: str, content: Any) -> list[Frame]:
     return [{"id": CHAT_ID, "messages": [_ui_message(content)]} | ({"model": model} if model else {})]
 
 
-def _ui_frame(model: str, content: Any) -> list[Frame]:
-    frame = {"type": "send", "requestId": "r1", "id": CHAT_ID, "trigger": "submit-message", "headers": {}}
-    return [frame | {"messages": [_ui_message(content)], "body": {"model": model} if model else {}}]
-
-
 def _of(kind: str, field: str = "delta") -> Callable[[Frame], str]:
     return lambda event: str(event[field]) if event.get("type") == kind else ""
 
@@ -124,10 +119,6 @@ def _run_error(event: Frame) -> str:
 def _anthropics_error(body: Frame) -> str:
     assert (body["type"], body["error"]["type"].endswith("_error")) == ("error", True)
     return str(body["error"]["message"])
-
-
-def _chunk(frame: Frame) -> str:
-    return _of("text-delta")(frame["chunk"]) if frame.get("type") == "chunk" else ""
 
 
 IMAGE_URL = [{"type": "image_url", "image_url": {"url": PIXEL}}]
@@ -222,17 +213,6 @@ ENDPOINTS = (
         image_content=FILE,
         text=_of("text-delta"),
         refused=str,
-        stores_history=True,
-    ),
-    Endpoint(
-        name="ai sdk socket",
-        path="/v1/ai-sdk/chat?client_id=ann",
-        frames_for=_ui_frame,
-        image_content=FILE,
-        text=_chunk,
-        refused=lambda frame: str(frame["errorText"]),
-        is_socket=True,
-        stop={"type": "abort", "requestId": "r1"},
         stores_history=True,
     ),
 )

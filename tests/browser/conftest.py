@@ -93,13 +93,6 @@ async def chromium() -> AsyncIterator[Browser]:
         yield browser
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def whole_chromium() -> AsyncIterator[Browser]:
-    """The browser that people have: its shell shows no notifications."""
-    async with launched("chromium") as browser:
-        yield browser
-
-
 @pytest.fixture(scope="session")
 def axe() -> str:
     """The script of axe-core."""

@@ -1,10 +1,8 @@
-"""Stock `useChat` in a real Chromium, over the AI SDK's transports and ours: Stop, and a reload in the middle of a reply."""
+"""Stock `useChat` in a real Chromium, over the AI SDK's own transport: Stop, and a reload in the middle of a reply."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +25,6 @@ from tests.clients.environments import HERE
 from tests.server_process import ServerProcess, free_port, serving
 
 COUNT = "Count from 1 to 500."
-STRICT = "--noEmit --strict --target es2023 --lib es2024,dom --module nodenext --skipLibCheck"
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
@@ -40,9 +37,9 @@ class Site:
         self.origin = origin
         self.server = server
 
-    def url(self, transport: str) -> str:
-        """The page of a stock transport. Each has a chat of its own."""
-        return f"{self.origin}/stock.html?transport={transport}&chat={transport}&server={self.server.url}"
+    def url(self, way: str) -> str:
+        """The page with a stock transport. Each way to leave has a chat of its own."""
+        return f"{self.origin}/stock.html?way={way}&chat={way}&server={self.server.url}"
 
     async def kept(self, chat: str) -> list[str]:
         """The texts of a chat as the server keeps them."""
@@ -76,11 +73,11 @@ def assistant_ui(site: Site) -> str:
 
 def bundle(folder: Path, server: ServerProcess) -> None:
     tools = packages(folder, HERE / "aisdk.json")
-    guide = of_the_guide("jsx", "MidstreamChatTransport")
-    (folder / "ours.jsx").write_text(guide.replace("127.0.0.1:8000", f"127.0.0.1:{server.port}"))
+    guide = of_the_guide("jsx", "DefaultChatTransport")
+    (folder / "guide.jsx").write_text(guide.replace("127.0.0.1:8000", f"127.0.0.1:{server.port}"))
     (folder / "chat.jsx").write_text(of_the_guide("jsx", "chat.sendMessage"))
     (folder / "stock.jsx").write_text((HERE / "aisdk_page.jsx").read_text())
-    join(folder, tools, "ours", "stock")
+    join(folder, tools, "guide", "stock")
 
 
 async def visit(context: BrowserContext, url: str) -> Page:
@@ -99,30 +96,32 @@ async def reload_and_continue(page: Page) -> None:
     await expect(page.locator("p")).to_have_count(before + 2)
 
 
-async def test_our_transport_stops_exactly_and_a_reload_goes_on(context: BrowserContext, site: Site) -> None:
-    page = await visit(context, f"{site.origin}/ours.html")
+async def test_the_guides_page_stops_exactly_and_a_reload_goes_on(
+    context: BrowserContext, site: Site
+) -> None:
+    page = await visit(context, f"{site.origin}/guide.html")
     await stop_and_reload(page)
     await reload_and_continue(page)
     await page.close()  # before its server: it would complain of that
 
 
-@pytest.mark.parametrize("transport", ["leaving", "resuming", "socket"])
-async def test_a_stock_transport_works_unchanged(context: BrowserContext, site: Site, transport: str) -> None:
-    page = await visit(context, site.url(transport))
+@pytest.mark.parametrize("way", ["leaving", "resuming"])
+async def test_a_stock_transport_works_unchanged(context: BrowserContext, site: Site, way: str) -> None:
+    page = await visit(context, site.url(way))
     reply = await send_message(page, COUNT)
     await expect(reply).to_contain_text(" 20,")
     await page.get_by_role("button", name="Stop").click()
     await expect(await send_message(page, "Hello!")).to_contain_text("Hello")
     first, seen, second = await reply_texts(page)
-    kept = await site.kept(transport)
+    kept = await site.kept(way)
     assert (first, second) == (COUNT, "Hello!")
     assert kept[:3:2] == [COUNT, "Hello!"]
     assert kept[1].startswith(seen)
     assert COUNTED.startswith(kept[1])
     assert len(kept[1]) < len(COUNTED)
-    if transport != "leaving":  # whoever leaves without a word wants no reply
+    if way != "leaving":  # whoever leaves without a word wants no reply
         await reload_and_continue(page)
-        assert (await site.kept(transport))[-1] == COUNTED
+        assert (await site.kept(way))[-1] == COUNTED
     assert await page.locator(".error").count() == 0
     await page.close()
 
@@ -140,25 +139,3 @@ async def test_assistant_ui_chats_and_stops(context: BrowserContext, site: Site,
     assert kept[1].startswith(await page.locator(".assistant").first.inner_text())
     assert len(kept[1]) < len(COUNTED)
     await page.close()
-
-
-TYPED = """
-import type { ChatTransport, UIMessage } from "ai";
-import type { ChatClient } from "midstream-client";
-import { MidstreamChatTransport } from "midstream-client/ai-sdk.js";
-
-export function transport(client: ChatClient): ChatTransport<UIMessage> {
-  return new MidstreamChatTransport({ client, params: { temperature: 0 } });
-}
-"""
-
-
-async def test_our_transport_is_one_for_a_strict_reader(site: Site) -> None:
-    (site.folder / "typed.ts").write_text(TYPED)
-    (site.folder / "package.json").write_text('{"private": true, "type": "module"}')
-    tsc = site.folder / "node_modules" / "typescript" / "bin" / "tsc"
-    command = ("node", str(tsc), *STRICT.split(), "typed.ts")
-    compiled = await asyncio.to_thread(
-        subprocess.run, command, cwd=site.folder, capture_output=True, text=True
-    )
-    assert compiled.returncode == 0, compiled.stdout

@@ -1,7 +1,4 @@
-"""One conversation in each of the circumstances that people are in: a phone in the dark, the keyboard alone, no network.
-
-The real service over a scripted engine, but where the network has to go at a test's word.
-"""
+"""One conversation in each of the circumstances that people are in: a phone in the dark, the keyboard alone."""
 
 from __future__ import annotations
 
@@ -15,8 +12,6 @@ from engine.scripted import ScriptedEngine, words_of
 from tests.app.in_process_service import InProcessService, serving
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
-from tests.browser.fake_server import FakeServer
-from tests.browser.server_actions import visit
 
 NUMBERS = words_of(" ".join(str(number) for number in range(1, 400)))
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
@@ -118,23 +113,3 @@ async def test_a_conversation_is_led_with_a_finger_on_a_phone(
     await expect(chat.questions).to_have_count(0)
     await context.close()
     assert complaints.unexpected() == []
-
-
-async def test_what_is_written_without_a_network_goes_once_it_is_back(
-    chat: ChatPage, peer: FakeServer, context: BrowserContext, complaints: Complaints
-) -> None:
-    complaints.expected = ["ERR_INTERNET_DISCONNECTED"]
-    conn = await visit(chat, peer)
-    await context.set_offline(True)
-    await conn.drop()
-    await expect(chat.page.locator("#connection-text")).to_have_text("Offline")
-    await chat.type("Hello?")
-    await expect(chat.page.locator(".reply .waiting")).to_have_text("Waiting for the connection")
-    await context.set_offline(False)
-    conn = await peer.conn()
-    send = await conn.receive("send")
-    assert send["content"] == "Hello?"
-    await conn.accept(send, turn="t", seq=1)
-    await conn.finish(send, turn="t", seq=2, reason="stop", chars=0)
-    await chat.ended()
-    assert conn.kept("send") == []

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from itertools import count
 
 from playwright.async_api import expect
 
 from tests.browser.chat_page import ChatPage
 from tests.browser.fake_server import FakeServer
-from tests.browser.server_actions import begun, delta, replied
+from tests.browser.server_actions import replied
 from tests.browser.test_streaming_markdown import run
 
 SHOW = "view.show(argument); await later.settled();"
@@ -230,40 +229,3 @@ async def test_a_table_breaks_no_word_and_scrolls_where_it_is_too_wide(
     assert await table.evaluate("(table) => { table.scrollLeft = 1e6; return table.scrollLeft > 0; }")
     await expect(chat.page.get_by_role("region", name="Table")).to_have_count(0)
     await expect(chat.page.get_by_role("group", name="Table")).to_be_visible()
-
-
-LEFTS = """
-    (table) => {
-      table.scrollIntoView();
-      return [...table.rows].map((row) => [...row.cells].map((cell) => Math.round(cell.getBoundingClientRect().left)));
-    }
-"""
-"""Where each cell of a table begins, once it is looked at: what is out of sight may not be laid out."""
-
-
-async def test_a_long_table_goes_on_in_another_with_the_same_head_and_the_same_columns(
-    chat: ChatPage, peer: FakeServer
-) -> None:
-    """Each row that comes has its whole table laid out: a table of 1,500 rows took 15 ms a row."""
-    conn, send = await begun(chat, peer)
-    text = "| name | n |\n|---|---|\n" + "".join(f"| row {n} of many | {n} |\n" for n in range(250))
-    seqs = count(2)
-    for off in range(0, len(text), 400):
-        await delta(conn, send, text[off : off + 400], off=off, seq=next(seqs))
-    await conn.finish(send, turn="t", seq=next(seqs), reason="stop", chars=len(text))
-    await chat.ended()
-    frame = chat.replies.last.locator(".table")
-    await expect(frame.locator("tbody tr")).to_have_count(250)
-    assert await frame.locator("th").all_text_contents() == ["name", "n"] * 3
-    assert await frame.locator("tbody td:last-child").all_text_contents() == [str(n) for n in range(250)]
-    for width in (1280, 390):
-        await chat.page.set_viewport_size({"width": width, "height": 800})
-        await chat.page.wait_for_function("(width) => innerWidth === width", arg=width)
-        await chat.page.evaluate(FRAMES)
-        lefts = []
-        for table in await frame.locator("table").all():
-            await table.evaluate(LEFTS)
-            await chat.page.evaluate(FRAMES)
-            lefts.append(await table.evaluate(LEFTS))
-        assert [len(table) for table in lefts] == [101, 101, 51]
-        assert len({tuple(row) for table in lefts for row in table}) == 1

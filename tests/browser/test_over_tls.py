@@ -30,7 +30,6 @@ __all__ = ["caddy_site", "run_reverse_proxy"]  # fixtures
 
 PACE = 20
 """Characters per second: the count takes a minute and a half."""
-BACKGROUND_S = 60
 IMPATIENT = gateway.Script(reply=", ".join(map(str, range(1, 501))), pace_s=0.05, hurry=10)
 """Its server closes a connection that has answered no ping for 2 s."""
 SHORT_GRACE = """
@@ -180,23 +179,3 @@ async def test_a_reply_that_the_server_cut_meanwhile_is_shown_as_far_as_it_is_ke
         assert await last_number(chat) > before
         await until_same_messages(chat)
         await chat.page.close()  # before its server: it would complain of that
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("lose", [Proxy.flow, Proxy.abandon])
-async def test_a_minute_in_the_background_loses_nothing(
-    lose: Callable[[Proxy], None], visitor: Visitor, server: ServerProcess, complaints: Complaints
-) -> None:
-    """By then the server has given up a connection that died, and may have cut the reply."""
-    complaints.expected = LOST
-    chat, network, url = await visitor(server)
-    await counting(chat, url, pace=PACE)
-    async with in_background(chat.page):
-        before = await last_number(chat)
-        lose(network)
-        await asyncio.sleep(BACKGROUND_S)  # time itself is what is tried
-    await chat.until_shown(f" {before + 8},")
-    await chat.page.keyboard.press("Escape")
-    await expect(chat.badge()).to_have_text("Stopped")
-    await last_number(chat)
-    await until_same_messages(chat)

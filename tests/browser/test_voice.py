@@ -66,14 +66,26 @@ OWN_RATE = """
 """As Firefox, which connects a microphone only to a context of the device's own rate: here 96 kHz."""
 PERMISSION_PROMPT = "navigator.permissions.query = async () => ({ state: 'prompt' })"
 """As browsers say that forget a permission with the page; else the sound may go on by itself."""
-MARKED = """() => [...(CSS.highlights.get("spoken-word") ?? [])].map((word) => {
-      const before = document.createRange();
-      before.setStart(word.startContainer.parentElement.closest(".prose"), 0);
-      before.setEnd(word.startContainer, word.startOffset);
-      return [String(before).length, String(word)];
-    })[0] ?? [-1, ""]"""
-"""The word that is being spoken, and how much of the reply stands before it."""
-BEYOND = f"(chars) => ({MARKED})()[0] > chars"
+HEARD = """
+    window.heard = 0;
+    const marks = [];
+    const sockets = new WeakSet();
+    const { send } = WebSocket.prototype;
+    WebSocket.prototype.send = function (data) {
+      if (!sockets.has(this)) {
+        sockets.add(this);
+        this.addEventListener("message", ({ data: text }) => {
+          if (typeof text === "string") marks.push(...(JSON.parse(text).marks ?? []));
+        });
+      }
+      const { type, audio_ms: playedMs } = typeof data === "string" ? JSON.parse(data) : {};
+      const { off = 0, len = 0 } = marks.findLast(({ end_ms: endMs }) => endMs <= playedMs) ?? {};
+      if (type === "played") window.heard = Math.max(window.heard, off + len);
+      return send.call(this, data);
+    };
+"""
+"""Notes how much of the reply the page has reported as played."""
+BEYOND = "(chars) => window.heard > chars"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -103,7 +115,7 @@ async def visitor(text: str, folder: Path) -> AsyncIterator[ChatPage]:
     audio_input = f"--use-file-for-fake-audio-capture={recording(text, folder)}%noloop"
     async with launched("chromium", options=[MICROPHONE, audio_input]) as browser:
         context = await browser.new_context(permissions=["microphone"])
-        await context.add_init_script(LISTEN_IN)
+        await context.add_init_script(LISTEN_IN + HEARD)
         yield ChatPage(await context.new_page())
 
 
@@ -188,7 +200,7 @@ async def test_after_a_reload_the_reply_is_written_on_and_a_press_has_it_spoken_
         await expect(chat.stop).to_be_visible()
         await chat.page.get_by_role("button", name="Keep talking").click()
         await chat.page.wait_for_function(BEYOND, arg=0, timeout=PATIENCE_MS)
-        assert (await chat.client(MARKED))[0] >= len("One, ")
+        assert await chat.client("() => window.heard") >= len("One, ")
         assert await chat.client("() => window.loudest") > 0.1
 
 

@@ -41,8 +41,7 @@ class WebSocketEndpoint(msgspec.Struct, frozen=True):
 
 REALTIME = WebSocketEndpoint("fuzz-realtime", "/v1/realtime?client_id=fuzz", "realtime")
 RESPONSES = WebSocketEndpoint("fuzz-responses", "/v1/responses", "responses-websocket")
-AI_SDK = WebSocketEndpoint("fuzz-ai-sdk", "/v1/ai-sdk/chat?client_id=fuzz", "ai-sdk")
-WEBSOCKETS = (REALTIME, RESPONSES, AI_SDK)
+WEBSOCKETS = (REALTIME, RESPONSES)
 
 
 @cache

@@ -15,10 +15,8 @@ from pathlib import Path
 import pytest
 
 from engine.scripted import Call, ScriptedEngine, Thought
-from tests.app.ai_sdk_client import text_in, text_of
 from tests.app.in_process_service import serving
 from tests.clients.environments import HERE, NotInstallable, node_modules
-from tests.connections.aisdk.stream_checker import check
 from tests.server_process import ServerProcess
 
 ROOT = HERE.parent.parent
@@ -77,38 +75,6 @@ async def test_the_tools_of_its_readme_are_called(project: Path, tmp_path: Path)
         run = partial(done, "node", "tools.js", at=project, MIDSTREAM_URL=running.ws_url)
         assert await asyncio.to_thread(run) == "It rains there.\n"
     assert engine.requests[1].messages[-1].content == "Rain in Bern."
-
-
-async def test_the_ai_sdks_transport_calls_tools_and_stops(project: Path, tmp_path: Path) -> None:
-    """Each stream is one that the AI SDK's reader takes; what a stop keeps is what its reader was told."""
-    engine = ScriptedEngine(pace_s=0.005, reply="word " * 400)
-    engine.script([Thought("Hm."), "I look.", Call("weather"), " And pay.", Call("pay", '{"sum":5}')])
-    engine.script("Rain, paid.")
-    engine.script("Sun.")
-    engine.script(["word "] * 400)
-    engine.script(["I see. ", Call("noon", '{"zone":"Bern"}')])
-    engine.script(["Still. ", Call("noon", '{"zone":"Bonn"}')])
-    engine.script(["word "] * 60)
-    shutil.copy(HERE / "npm_ai_sdk.mjs", project)
-    async with serving(tmp_path, engine, tools=("tests.app.server_tools:noon",)) as running:
-        run = partial(done, "node", "npm_ai_sdk.mjs", at=project, MIDSTREAM_URL=running.ws_url)
-        output = json.loads(await asyncio.to_thread(run))
-    requested, allowed, answered, anew, stopped, resumed = output["told"]
-    for chunks in (requested, allowed, answered, anew, resumed):
-        check(chunks)
-    check(stopped, whole=False)
-    assert (requested[-1], text_of(requested)) == (
-        {"type": "finish", "finishReason": "tool-calls"},
-        "I look. And pay.",
-    )
-    assert [chunk["type"] for chunk in allowed] == ["start", "tool-output-available", "finish"]
-    assert {chunks[0]["messageId"] for chunks in (requested, allowed, answered)} == {
-        requested[0]["messageId"]
-    }
-    assert (text_of(answered), text_of(anew), output["running"]) == ("Rain, paid.", "Sun.", None)
-    assert [text_in(message) for message in output["kept"]] == ["Rain?", "Sun.", "Count!", text_of(stopped)]
-    assert engine.requests[1].messages[-2].content == '{"sky":"grey"}'
-    assert text_of(resumed) == "I see. Still. " + "word " * 60
 
 
 def test_it_waits_for_a_server_that_is_not_there_yet(project: Path) -> None:

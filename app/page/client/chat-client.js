@@ -32,7 +32,7 @@
  *  - `goaway` Goaway                   the server will close the connection soon; the client reconnects
  *  - `error` ChatError                 a failure of no particular request
  *
- * A Reply (reply.js) is a live object: read `state`, `text`, `visible`, `done`, `error` and its timing. With the features
+ * A Reply (reply.js) is a live object: read `state`, `text`, `visible`, `done` and `error`. With the features
  * `reasoning` and `tools`, `reasoning` has the model's reasoning, and `calls` its calls (call.js). A reply with calls is
  * `calling` until they are settled. The reply that `follows` is a Reply of its own.
  */
@@ -264,7 +264,7 @@ export class ChatClient extends EventTarget {
    */
   async cancel({ conversationId = "default", seenOff, mode } = {}) {
     for (const reply of this.#live.openIn(conversationId)) {
-      if (reply.sentAt === null && reply.own) this.#live.withdraw(reply);
+      if (!reply.sent && reply.own) this.#live.withdraw(reply);
       else this.#live.hold(reply, reply.stopping ? reply.visibleChars : (seenOff ?? reply.chars));
     }
     if (!this.#link.connected) return null;
@@ -275,17 +275,6 @@ export class ChatClient extends EventTarget {
       if (error instanceof ChatError && !error.lost) this.#live.release(conversationId);
       throw error;
     }
-  }
-
-  /**
-   * Stops one reply, or the one that follows its calls by then, and no other of its conversation. A message that was not sent
-   * yet is withdrawn. Nothing past `seenOff` code points is shown or kept from now on. Raises ChatError.
-   * @param {Reply} reply
-   * @param {{seenOff?: number}} [options]
-   * @returns {Promise<import("./frames.js").Cancelled | null>} null if no connection is open: the next one asks
-   */
-  async stop(reply, { seenOff = reply.chars } = {}) {
-    return reply.open ? this.#outgoing.stop(reply, seenOff) : null;
   }
 
   /**
@@ -320,16 +309,6 @@ export class ChatClient extends EventTarget {
   open(conversationId) {
     this.#followed.add(conversationId);
     if (this.#link.connected) void this.#refresh(conversationId);
-  }
-
-  /**
-   * Follows a conversation as `open` does, and returns its newest history. Raises ChatError.
-   * @param {string} conversationId
-   * @returns {Promise<import("./frames.js").History>}
-   */
-  read(conversationId) {
-    this.#followed.add(conversationId);
-    return this.#reread(conversationId);
   }
 
   /** Stops following a conversation; a reconnect does not ask for it any more. @param {string} conversationId */
@@ -468,11 +447,9 @@ export class ChatClient extends EventTarget {
     this.#outgoing.sendMessages(conversationId, { acceptedToo: !resumed });
   }
 
-  /** Takes the newest history, and returns it. Raises ChatError. @param {string} conversationId @returns {Promise<import("./frames.js").History>} */
+  /** Takes the newest history. Raises ChatError. @param {string} conversationId */
   async #reread(conversationId) {
-    const page = await this.#askUntilTaken({ type: "history", conversation_id: conversationId });
-    this.#takeHistory(page);
-    return page;
+    this.#takeHistory(await this.#askUntilTaken({ type: "history", conversation_id: conversationId }));
   }
 
   /** Asks for the newest history, which has everything. @param {string} conversationId */
@@ -613,7 +590,7 @@ export class ChatClient extends EventTarget {
   #onDelta(frame) {
     const reply = this.#live.running(frame.conversation_id, frame.turn_id);
     this.#count(frame);
-    reply.append(frame, performance.now());
+    reply.append(frame);
     this.#emit("reply", { reply });
   }
 
@@ -621,7 +598,7 @@ export class ChatClient extends EventTarget {
   #onReasoning(frame) {
     const reply = this.#live.running(frame.conversation_id, frame.turn_id);
     this.#count(frame);
-    reply.think(frame, performance.now());
+    reply.think(frame);
     this.#emit("reply", { reply });
   }
 
@@ -637,7 +614,7 @@ export class ChatClient extends EventTarget {
   #onToolCall(frame) {
     const reply = this.#live.running(frame.conversation_id, frame.turn_id);
     this.#count(frame);
-    this.#emitCall(reply, reply.call(frame, performance.now()));
+    this.#emitCall(reply, reply.call(frame));
   }
 
   /** @param {import("./frames.js").ToolState} frame */
@@ -726,7 +703,6 @@ export class ChatClient extends EventTarget {
 
   #onConnection() {
     const { state, code, reason } = this.#link.status;
-    if (state !== LinkState.CONNECTED) this.#live.pause();
     this.#emit("connection", this.#link.status);
     if (state !== LinkState.CONNECTED) this.#abandon();
     if (state === LinkState.REFUSED && code === CloseCode.UNAUTHENTICATED) {

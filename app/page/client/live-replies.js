@@ -129,7 +129,7 @@ export class LiveReplies {
    * @param {number} [seenOff]
    */
   interrupt(conversationId, seenOff) {
-    const isRunning = (/** @type {Reply} */ { state, sentAt, own }) => state !== ReplyState.CALLING && (sentAt !== null || !own);
+    const isRunning = (/** @type {Reply} */ { state, sent, own }) => state !== ReplyState.CALLING && (sent || !own);
     const running = this.openIn(conversationId).find(isRunning);
     if (running === undefined) return null;
     this.hold(running, running.stopping ? running.visibleChars : (seenOff ?? running.visibleChars), true);
@@ -144,17 +144,9 @@ export class LiveReplies {
 
   /** @param {Reply} reply @param {ChatError} error */
   refuse(reply, error) {
-    this.letGo(reply);
+    this.#letGo(reply);
     reply.refuse(error);
     this.#settle(reply);
-  }
-
-  /** Lets the reply go on that a message interrupts, unless another message interrupts it too. @param {Reply} reply */
-  letGo(reply) {
-    const held = reply.interrupts;
-    if (held === null) return;
-    const others = this.openIn(held.conversationId).filter((other) => other !== reply && other.interrupts === held);
-    if (others.length === 0) this.releaseOne(held);
   }
 
   /** @param {Reply} reply */
@@ -191,9 +183,12 @@ export class LiveReplies {
     }
   }
 
-  /** Marks that a connection was lost: the pace of what comes next is not the model's. */
-  pause() {
-    for (const reply of this.#all()) reply.pause();
+  /** Lets the reply go on that a message interrupts, unless another message interrupts it too. @param {Reply} reply */
+  #letGo(reply) {
+    const held = reply.interrupts;
+    if (held === null) return;
+    const others = this.openIn(held.conversationId).filter((other) => other !== reply && other.interrupts === held);
+    if (others.length === 0) this.releaseOne(held);
   }
 
   /** @param {Reply} reply */

@@ -21,11 +21,11 @@ const KEY = "midstream.unanswered";
 /** @typedef {{type: string, conversation_id: string, client_msg_id?: string} & Record<string, any>} Frame */
 
 /**
- * What the server has not answered yet: messages of this client until they are accepted, and stops of single replies. Each is
- * sent under one id, as often as needed, and outlives a reload.
+ * What the server has not answered yet: messages of this client until they are accepted, each under one id, as often as
+ * needed, and stops. Both outlive a reload.
  */
 export class Outgoing {
-  /** @type {Set<{reply: Reply, frame: Frame}>} */ #stops = new Set();
+  /** @type {Set<Frame>} Stops from before a reload. */ #stops = new Set();
   #live;
   #link;
   #ask;
@@ -53,7 +53,8 @@ export class Outgoing {
 
   /** The conversations in which something waits for an answer. */
   get conversations() {
-    return [...this.#live.unfinished, ...this.#stops].map(({ reply }) => reply.conversationId);
+    const unanswered = this.#live.unfinished.map(({ reply }) => reply.conversationId);
+    return [...unanswered, ...[...this.#stops].map((stop) => stop.conversation_id)];
   }
 
   /**
@@ -112,48 +113,8 @@ export class Outgoing {
       this.#live.refuse(reply, new ChatError("content_too_long", `The message is longer than ${limit} bytes.`));
       return;
     }
-    reply.sentAt ??= performance.now();
+    reply.sent = true;
     this.#link.send(frame);
-  }
-
-  /**
-   * Stops a reply, or withdraws its message if that was not sent yet. Raises ChatError.
-   * @param {Reply} reply
-   * @param {number} seenOff
-   * @returns {Promise<import("./frames.js").Cancelled | null>} null if no connection is open
-   */
-  async stop(reply, seenOff) {
-    if (reply.sentAt === null && reply.own) {
-      if (![...this.#stops].some((stop) => stop.reply === reply.interrupts)) this.#live.letGo(reply);
-      this.#live.withdraw(reply);
-      return null;
-    }
-    // It names the message, so it counts before the turn has an id and for the turn that follows calls.
-    const stop = { reply, frame: { ...stopOf(reply), seen_off: seenOff } };
-    this.#stops.add(stop); // before the reply changes, which is when it is kept for a reload
-    this.#live.hold(reply, seenOff, true);
-    return this.#link.connected ? this.#sendStop(stop) : null;
-  }
-
-  /**
-   * Sends a stop. Raises ChatError: if the server refuses, the reply continues.
-   * @param {{reply: Reply, frame: Frame}} stop
-   */
-  async #sendStop(stop) {
-    const { reply, frame } = stop;
-    try {
-      const answer = await this.#ask(frame);
-      this.#stops.delete(stop);
-      // A message that the server does not have was lost on its way. It is not sent again.
-      if (answer.turn_id === null && reply.turnId === null && reply.open) this.#live.withdraw(reply);
-      return answer;
-    } catch (error) {
-      if (error instanceof ChatError && !error.lost) {
-        this.#stops.delete(stop);
-        this.#live.releaseOne(reply);
-      }
-      throw error;
-    }
   }
 
   /**
@@ -163,11 +124,12 @@ export class Outgoing {
   async sendStops(conversationId) {
     for (const stop of this.#stopsIn(conversationId)) {
       try {
-        await this.#sendStop(stop);
+        await this.#ask(stop);
       } catch (error) {
         if (!(error instanceof ChatError)) throw error;
         if (error.lost) return false;
       }
+      this.#stops.delete(stop);
     }
     return true;
   }
@@ -179,7 +141,7 @@ export class Outgoing {
 
   /** @param {string} conversationId */
   #stopsIn(conversationId) {
-    return [...this.#stops].filter(({ reply }) => reply.conversationId === conversationId);
+    return [...this.#stops].filter((stop) => stop.conversation_id === conversationId);
   }
 
   /** Takes messages and stops from before a reload, once. They are sent on the next connection. */
@@ -187,17 +149,13 @@ export class Outgoing {
     if (this.#restored) return;
     this.#restored = true;
     const { messages, stops } = Object(parsed(this.#storage?.getItem(KEY) ?? "null"));
-    for (const frame of listOf(stops).filter(isRequest)) {
-      const reply = new Reply(frame.conversation_id);
-      reply.withdraw(); // the history has the real one
-      this.#stops.add({ reply, frame });
-    }
+    this.#stops = new Set(listOf(stops).filter(isRequest));
     for (const { frame, attachments } of listOf(messages).filter(isMessage)) this.#add(frame, attachments, null);
   }
 
   /** Keeps what is not answered. Call it on every change of a reply; it writes only if something was asked or answered. */
   keep() {
-    const stops = [...[...this.#stops].map(({ frame }) => frame), ...this.#live.stopping.map(stopOf)];
+    const stops = [...this.#stops, ...this.#live.stopping.map(stopOf)];
     const stopped = new Set(stops.map((stop) => stop.client_msg_id));
     // What is translated live grows while it is spoken or typed: it can't be begun again from here.
     const waits = (/** @type {import("./live-replies.js").Unfinished} */ { reply, frame }) =>

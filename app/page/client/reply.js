@@ -26,22 +26,9 @@ const OPEN = new Set([ReplyState.SENDING, ReplyState.WAITING, ReplyState.STREAMI
 /** The id of a spoken message: `transcript.utterance_id`, and how often its turn has begun. */
 const SPOKEN = /^(utterance_[\w-]+)\.\d+$/;
 
-/** The fewest tokens, and the shortest time, from which a pace is computed: less would be chance. */
-const PACE_TOKENS = 20;
-const PACE_MS = 500;
-
-/**
- * Tokens per second; null if there is too little for a pace.
- * @param {{tokens: number, ms: number}} measured
- * @returns {number | null}
- */
-export function paceOf({ tokens, ms }) {
-  return tokens >= PACE_TOKENS && ms >= PACE_MS ? (tokens / ms) * 1000 : null;
-}
-
 /**
  * One exchange: the user's message and the reply to it, as far as this client knows it.
- * Offsets and lengths are Unicode code points, times are `performance.now()` milliseconds.
+ * Offsets and lengths are Unicode code points.
  */
 export class Reply {
   /** @type {string} */ state = ReplyState.SENDING;
@@ -78,14 +65,8 @@ export class Reply {
   /** @type {import("./frames.js").Done | null} */ done = null;
   /** @type {import("./errors.js").ChatError | null} Why it was refused. */ error = null;
   /** @type {import("./frames.js").Status | null} The newest status while it waits. */ status = null;
-  /** @type {number | null} */ sentAt = null;
-  /** @type {number | null} */ firstTextAt = null;
-  /** @type {number | null} */ lastTextAt = null;
-  /** The tokens of the text, and those that came with its first piece. */
-  tokens = 0;
-  firstTokens = 0;
-  /** Whether a part of the text did not come as it was made, as after a reconnect: then its pace means nothing. */
-  #replayed = false;
+  /** Whether its message was sent. */
+  sent = false;
   /** @type {Reply | null} The reply that its message interrupts. */ interrupts = null;
   /** Whether its stop means no other reply of its conversation. */
   alone = false;
@@ -122,23 +103,6 @@ export class Reply {
     return this.#heldAt !== null && this.open;
   }
 
-  /**
-   * Milliseconds from the request to the first text, measured here; null if one of them is missing.
-   * @returns {number | null}
-   */
-  get firstTextMs() {
-    return this.sentAt === null || this.firstTextAt === null ? null : this.firstTextAt - this.sentAt;
-  }
-
-  /**
-   * Tokens per second after the first text, measured here; null until there are enough.
-   * @returns {number | null}
-   */
-  get tokensPerSecond() {
-    if (this.firstTextAt === null || this.lastTextAt === null || this.#replayed) return null;
-    return paceOf({ tokens: this.tokens - this.firstTokens, ms: this.lastTextAt - this.firstTextAt });
-  }
-
   /** @param {import("./frames.js").Accepted} frame */
   accept(frame) {
     this.turnId = frame.turn_id;
@@ -161,18 +125,18 @@ export class Reply {
    * Takes a piece of text. Of a piece that overlaps the text (a replay) only the new part is added.
    * Returns false, and takes nothing, if text before the piece is missing.
    * @param {import("./frames.js").Delta} frame
-   * @param {number} now
    */
-  append(frame, now) {
+  append(frame) {
     if (this.holed || frame.off > this.chars) {
       this.holed = true;
       return false;
     }
     this.state = ReplyState.STREAMING;
-    this.reasoning.rest(now);
+    this.reasoning.growing = false;
     const fresh = dropCodePoints(frame.text, this.chars - frame.off);
     const start = this.chars;
-    if (fresh !== "") this.#grow(fresh, frame.tokens, now);
+    this.text += fresh;
+    this.chars += countCodePoints(fresh);
     if (fresh !== "" && frame.src_off !== undefined) this.alignment.push([start, this.chars, frame.src_off]);
     return true;
   }
@@ -207,19 +171,18 @@ export class Reply {
     if (content.length > (this.content ?? "").length) this.content = content;
   }
 
-  /** Takes a piece of the model's reasoning. @param {import("./frames.js").Reasoning} frame @param {number} now */
-  think(frame, now) {
-    if (!this.reasoning.append(frame, now)) this.holed = true;
+  /** Takes a piece of the model's reasoning. @param {import("./frames.js").Reasoning} frame */
+  think(frame) {
+    if (!this.reasoning.append(frame)) this.holed = true;
     this.state = ReplyState.STREAMING;
   }
 
   /**
    * Takes a call. It may come again after a reconnect, and is taken once.
    * @param {import("./frames.js").ToolCall} frame
-   * @param {number} now
    */
-  call(frame, now) {
-    this.reasoning.rest(now);
+  call(frame) {
+    this.reasoning.growing = false;
     this.state = ReplyState.STREAMING;
     const known = this.callOf(frame.call_id);
     if (known !== undefined) return known;
@@ -257,7 +220,6 @@ export class Reply {
   #catchUpText(text) {
     if (text.length < this.text.length) return;
     this.holed = false;
-    this.#replayed ||= text !== this.text;
     this.text = text;
     this.chars = countCodePoints(text);
   }
@@ -281,7 +243,7 @@ export class Reply {
   /** Ends the reply, and cuts it to what is kept. @param {import("./frames.js").Done} frame */
   finish(frame) {
     this.done = frame;
-    this.reasoning.rest(performance.now());
+    this.reasoning.growing = false;
     this.#finishCalls(frame);
     const thought = frame.reasoning_chars ?? 0;
     if (this.reasoning.chars < thought) this.holed = true;
@@ -328,27 +290,5 @@ export class Reply {
 
   withdraw() {
     this.state = ReplyState.WITHDRAWN;
-  }
-
-  /** Takes that the connection was lost: the pace of what comes next is not the model's. */
-  pause() {
-    this.#replayed ||= this.chars > 0;
-    this.reasoning.pause();
-  }
-
-  /**
-   * @param {string} fresh
-   * @param {number} tokens
-   * @param {number} now
-   */
-  #grow(fresh, tokens, now) {
-    if (this.firstTextAt === null) {
-      this.firstTextAt = now;
-      this.firstTokens = tokens;
-    }
-    this.lastTextAt = now;
-    this.tokens += tokens;
-    this.text += fresh;
-    this.chars += countCodePoints(fresh);
   }
 }

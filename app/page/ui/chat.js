@@ -19,7 +19,6 @@ import { Talking } from "./talking.js";
 import { Translating } from "./translating.js";
 import { PAGE, Transcripts } from "./transcript/transcript.js";
 import { t } from "./words/translate.js";
-import { MOST_IMAGES } from "./writing/attachments.js";
 import { Drafts } from "./writing/drafts.js";
 
 /** @typedef {import("../client/chat-client.js").ChatClient} ChatClient */
@@ -78,7 +77,6 @@ export class Chat {
       ...modeParts,
       model: () => this.#settings.params?.model ?? undefined,
       onBegin: () => translating.stop(),
-      shown: (turnId) => this.#screen.replyOf(turnId),
     });
     const translating = new Translating({
       ...{ ...modeParts, credentials },
@@ -106,7 +104,7 @@ export class Chat {
       drafts,
       current: () => current().conversationId,
       onTrouble: (words) => notices.show(words),
-      limits: () => actions.limits(MOST_IMAGES),
+      limits: () => actions.limits,
       images: { limit: () => actions.imageLimit, upload: (file) => pictures.upload(file) },
     });
     const menu = new ConversationActions({
@@ -130,7 +128,6 @@ export class Chat {
     });
     this.#alerts = new ReplyAlerts({
       title: this.#screen.title,
-      titleOf: (conversationId) => this.#sidebar.titleOf(conversationId) ?? "",
       notices,
       current: () => current().conversationId,
     });

@@ -1,4 +1,5 @@
 import { ReplyState } from "../client/reply.js";
+import { MOST_IMAGES } from "./writing/attachments.js";
 
 /** @typedef {import("./transcript/arrangement.js").Item} Item */
 
@@ -6,8 +7,8 @@ import { ReplyState } from "../client/reply.js";
 const INTERRUPT = /** @type {const} */ ("interrupt");
 /** The most tools of one message. */
 const MOST_TOOLS = 128;
-/** What the id of an image takes in a frame; the words around the ids take less. */
-const ID_BYTES = 67;
+/** What the ids of a message's images take in a frame, and the words around them. */
+const IMAGES_BYTES = 67 * (MOST_IMAGES + 1);
 
 /** The user's actions in the shown conversation: sending, editing, regenerating, stopping, deciding about calls. */
 export class MessageActions {
@@ -117,12 +118,12 @@ export class MessageActions {
     return model.features?.includes("images") ? limits.max_image_bytes : 0;
   }
 
-  /** The limits of a message beside the tools that it offers and this number of images; null before they are known. @param {number} images */
-  limits(images) {
+  /** The limits of a message beside its images and the tools that it offers; null before they are known. */
+  get limits() {
     const limits = this.#parts.client.ready?.limits ?? null;
     if (limits === null) return null;
     const { length } = JSON.stringify(this.#tools(null) ?? []);
-    return { ...limits, max_frame_bytes: limits.max_frame_bytes - length - (images + 1) * ID_BYTES };
+    return { ...limits, max_frame_bytes: limits.max_frame_bytes - length - IMAGES_BYTES };
   }
 
   /** Shows the end, where the reply will be. */

@@ -1,9 +1,6 @@
 import { ReplyState } from "../client/reply.js";
-import { addressOf } from "./conversations/address.js";
 import { part, element } from "./elements/dom.js";
 import { spoken } from "./markdown/speech.js";
-import { splitThought } from "./replies/thoughts.js";
-import { notifications } from "./settings/notifications.js";
 import { t } from "./words/translate.js";
 import { countCodePoints, dropCodePoints } from "../client/code-points.js";
 
@@ -19,8 +16,8 @@ const KEPT = 4;
 
 /**
  * Announces replies. Screen readers are told how one ended, what it says, and which calls ask for permission: once, not word by
- * word; a live translation is announced sentence by sentence, in its language. If a reply ends while the page is hidden, its title gets a mark, and a
- * notification is shown if these are on.
+ * word; a live translation is announced sentence by sentence, in its language. If a reply ends while the page is hidden, its
+ * title gets a mark.
  */
 export class ReplyAlerts {
   /** A live region, `polite`. */ #announcer = part("announcer", HTMLElement);
@@ -33,7 +30,6 @@ export class ReplyAlerts {
   /**
    * @param {object} parts
    * @param {import("./page-title.js").PageTitle} parts.title
-   * @param {(conversationId: string) => string} parts.titleOf   the title of a conversation, for its notification
    * @param {import("./elements/notices.js").Notices} parts.notices
    * @param {() => string} parts.current  the id of the conversation that is shown
    */
@@ -44,7 +40,7 @@ export class ReplyAlerts {
   /** Call when a reply changed. @param {Reply} reply */
   look(reply) {
     if (reply.conversationId === this.#parts.current()) this.#announce(reply);
-    if (hasEnded(reply) && this.#isNew(reply) && document.hidden) this.#askForAttention(reply);
+    if (hasEnded(reply) && this.#isNew(reply) && document.hidden) this.#parts.title.mark();
     // A refused message shows its own reason. A regenerated reply has no message that could show it.
     if (reply.error !== null && reply.content === null) this.#parts.notices.report(reply.error);
   }
@@ -63,7 +59,7 @@ export class ReplyAlerts {
   /** @param {Reply} reply */
   async #announceEnd(reply) {
     const how = reply.done?.reason === "stop" ? t("Reply") : t("Reply, cut short");
-    this.#announcer.textContent = `${how}: ${await spoken(splitThought(reply.text).answer)}`;
+    this.#announcer.textContent = `${how}: ${await spoken(reply.text)}`;
   }
 
   /** @param {Reply} reply */
@@ -109,13 +105,6 @@ export class ReplyAlerts {
   #append(line) {
     this.#announcer.append(line);
     while (this.#announcer.childNodes.length > KEPT) this.#announcer.firstChild?.remove();
-  }
-
-  /** @param {Reply} reply */
-  #askForAttention({ conversationId }) {
-    this.#parts.title.mark();
-    const [body, address] = [this.#parts.titleOf(conversationId), addressOf(conversationId)];
-    void notifications.notify({ title: t("Reply finished"), body, tag: conversationId, address });
   }
 
   /** Whether it was not announced before. @param {Reply | Call} subject */

@@ -62,12 +62,6 @@ export class Screen {
     return item === undefined ? 0 : this.#view.shownChars(item.key);
   }
 
-  /** The element with the text of a turn's reply (null if it is not on the screen), and that text. @param {string} turnId */
-  replyOf(turnId) {
-    const item = this.current.items().findLast((one) => one.role === "assistant" && one.reply?.turnId === turnId);
-    return { prose: item === undefined ? null : this.#view.proseOf(item.key), text: item?.text ?? "" };
-  }
-
   /** Shows the messages again, as their buttons may have changed. */
   renew() {
     this.#view.renew();

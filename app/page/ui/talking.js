@@ -6,12 +6,7 @@ import { t } from "./words/translate.js";
 const WAY_KEY = "midstream.talk";
 
 /** @typedef {import("./spoken/voice.js").Voice} Voice */
-/**
- * @typedef {import("./input-mode.js").ModeParts & {
- *   model: () => string | undefined,
- *   shown: (turnId: string) => {prose: HTMLElement | null, text: string},
- * }} TalkingParts  `model`: the one that the user chose for the conversation
- */
+/** @typedef {import("./input-mode.js").ModeParts & {model: () => string | undefined}} TalkingParts  `model`: that the user chose */
 
 /** Talking. Its button is shown if the server listens. @extends {InputMode<Voice>} */
 export class Talking extends InputMode {
@@ -43,10 +38,10 @@ export class Talking extends InputMode {
   }
 
   async #make() {
-    const { client, places, current, model, shown } = this.#parts;
+    const { client, places, current, model } = this.#parts;
     const { Voice } = await import("./spoken/voice.js");
     return new Voice({
-      ...{ client, shown, conversationId: current(), model: model() },
+      ...{ client, conversationId: current(), model: model() },
       way: places.lasting?.getItem(WAY_KEY) ?? "free",
       onWay: (way) => places.lasting?.setItem(WAY_KEY, way),
       onEnd: (why) => void this.#failed(why),

@@ -34,6 +34,7 @@ from connections.api.replies import (
     ServerToolCall,
     StoredReply,
     StoredTurns,
+    approval_id,
     finish_reason,
     needs_approval,
     newest_messages,
@@ -162,7 +163,7 @@ class StoredThreads(StoredTurns):
         if not request.resume or not can_reconnect(caller) or not is_conversation_id(request.thread_id):
             return False
         approval_calls = {
-            interrupt_id(ServerToolCall.of(call))
+            approval_id(call)
             for call in _approval_calls(await self._recent_messages(caller, request.thread_id))
         }
         return any(entry.interrupt_id in approval_calls for entry in request.resume)
@@ -241,11 +242,6 @@ class StoredThreads(StoredTurns):
         return tuple(map(server_tool, found))
 
 
-def interrupt_id(call: ServerToolCall) -> str:
-    """Return an interrupt's id: it names the call, and the arguments that were shown."""
-    return f"{call.call_id}.{call.args_sha256}"
-
-
 def _check_storable(caller: Caller, request: RunInput) -> None:
     """Raise Problem if the thread can't be kept."""
     if not can_reconnect(caller):
@@ -282,7 +278,7 @@ def _answers(
     """
     answers: dict[str, CallAnswer] = {}
     for number, entry in enumerate(request.resume or ()):
-        named = (one for one in approval_calls if interrupt_id(ServerToolCall.of(one)) == entry.interrupt_id)
+        named = (one for one in approval_calls if approval_id(one) == entry.interrupt_id)
         call = next(named, None)
         if call is not None:
             _check_new(call.call_id, answers, f"resume[{number}]")
@@ -423,17 +419,17 @@ class AguiEncoder:
             yield from self._close()
             self._parent_id = self._next_id("msg")
             self._open_kind = TextPiece
-            yield TextStart(message_id=self._parent_id, role="assistant")
-        yield TextContent(message_id=self._parent_id, delta=text)
+            yield MessageEvent(type="TEXT_MESSAGE_START", message_id=self._parent_id, role="assistant")
+        yield MessageEvent(type="TEXT_MESSAGE_CONTENT", message_id=self._parent_id, delta=text)
 
     def _reasoning_events(self, text: str) -> Iterator[RunEvent]:
         if self._open_kind is not ReasoningPiece:
             yield from self._close()
             name = self._next_id("rsn")
             self._open_kind = ReasoningPiece
-            yield ReasoningStart(message_id=name)
-            yield ReasoningMessageStart(message_id=name, role="reasoning")
-        yield ReasoningContent(message_id=self._id("rsn"), delta=text)
+            yield MessageEvent(type="REASONING_START", message_id=name)
+            yield MessageEvent(type="REASONING_MESSAGE_START", message_id=name, role="reasoning")
+        yield MessageEvent(type="REASONING_MESSAGE_CONTENT", message_id=self._id("rsn"), delta=text)
 
     def _call_events(self, call: ToolCall) -> Iterator[RunEvent]:
         yield from self._close()
@@ -459,11 +455,11 @@ class AguiEncoder:
     def _close(self) -> Iterator[RunEvent]:
         """End the open message."""
         if self._open_kind is TextPiece:
-            yield TextEnd(message_id=self._parent_id)
+            yield MessageEvent(type="TEXT_MESSAGE_END", message_id=self._parent_id)
         elif self._open_kind is ReasoningPiece:
             name = self._id("rsn")
-            yield ReasoningMessageEnd(message_id=name)
-            yield ReasoningEnd(message_id=name)
+            yield MessageEvent(type="REASONING_MESSAGE_END", message_id=name)
+            yield MessageEvent(type="REASONING_END", message_id=name)
         self._open_kind = None
 
     def _next_id(self, kind: str) -> str:
@@ -483,7 +479,7 @@ def error_of(problem: Problem, usage: tuple[RunUsage, ...] = ()) -> RunError:
 def _interrupt(call: ServerToolCall) -> Interrupt:
     at = call.expires_at
     return Interrupt(
-        id=interrupt_id(call),
+        id=approval_id(call),
         reason="tool_call",
         message=f"May {call.name} run?",
         tool_call_id=call.call_id,
@@ -526,56 +522,13 @@ class RunStarted(RunEvent, frozen=True, kw_only=True, tag="RUN_STARTED"):
     protocol_version: str
 
 
-class TextStart(RunEvent, frozen=True, kw_only=True, tag="TEXT_MESSAGE_START"):
-    """A message begins."""
+class MessageEvent(RunEvent, frozen=True, kw_only=True, tag=False):
+    """A message of text (`TEXT_MESSAGE_…`) or reasoning begins, grows by `delta`, or is complete."""
 
+    type: str
     message_id: str
-    role: str
-
-
-class TextContent(RunEvent, frozen=True, kw_only=True, tag="TEXT_MESSAGE_CONTENT"):
-    """More of a message."""
-
-    message_id: str
-    delta: str
-
-
-class TextEnd(RunEvent, frozen=True, kw_only=True, tag="TEXT_MESSAGE_END"):
-    """A message is complete."""
-
-    message_id: str
-
-
-class ReasoningStart(RunEvent, frozen=True, kw_only=True, tag="REASONING_START"):
-    """The model begins to reason."""
-
-    message_id: str
-
-
-class ReasoningMessageStart(RunEvent, frozen=True, kw_only=True, tag="REASONING_MESSAGE_START"):
-    """A stretch of reasoning begins."""
-
-    message_id: str
-    role: str
-
-
-class ReasoningContent(RunEvent, frozen=True, kw_only=True, tag="REASONING_MESSAGE_CONTENT"):
-    """More reasoning."""
-
-    message_id: str
-    delta: str
-
-
-class ReasoningMessageEnd(RunEvent, frozen=True, kw_only=True, tag="REASONING_MESSAGE_END"):
-    """A stretch of reasoning is complete."""
-
-    message_id: str
-
-
-class ReasoningEnd(RunEvent, frozen=True, kw_only=True, tag="REASONING_END"):
-    """The model has ended its reasoning."""
-
-    message_id: str
+    role: str | msgspec.UnsetType = msgspec.UNSET
+    delta: str = ""
 
 
 class CallStart(RunEvent, frozen=True, kw_only=True, tag="TOOL_CALL_START"):

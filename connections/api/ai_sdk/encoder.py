@@ -6,14 +6,15 @@ client, which then makes another request.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, Literal, assert_never
 
 import msgspec
 
+from connections.api.replies import approval_id, waits_for_client
 from connections.protocol.base import ServerFrame
-from connections.protocol.frames import Error, Frame
+from connections.protocol.frames import Frame
 from engine.vision.image import Image
 from sessions.conversation.history_page import HistoryPage, ShownMessage
 from sessions.events import (
@@ -43,7 +44,6 @@ _REASONS: dict[Reason, FinishReason] = {
     Reason.TOOLS: "tool-calls",
 }
 Kind = Literal["text", "reasoning"]
-_text = msgspec.json.Encoder().encode
 _WORDS = {
     CallState.CANCELLED: "The call was cancelled.",
     CallState.EXPIRED: "The call was not answered in time.",
@@ -92,42 +92,12 @@ class FinishStep(Chunk, frozen=True, kw_only=True, tag="finish-step"):
     """A turn has ended."""
 
 
-class TextStart(Chunk, frozen=True, kw_only=True, tag="text-start"):
-    """A text part begins."""
+class PartChunk(Chunk, frozen=True, kw_only=True, tag=False):
+    """A part begins (`text-start`, `reasoning-start`), grows by `delta` (`…-delta`), or has ended (`…-end`)."""
 
+    type: str
     id: str
-
-
-class TextDelta(Chunk, frozen=True, kw_only=True, tag="text-delta"):
-    """More of the part."""
-
-    id: str
-    delta: str
-
-
-class TextEnd(Chunk, frozen=True, kw_only=True, tag="text-end"):
-    """The part has ended."""
-
-    id: str
-
-
-class ReasoningStart(Chunk, frozen=True, kw_only=True, tag="reasoning-start"):
-    """A reasoning part begins."""
-
-    id: str
-
-
-class ReasoningDelta(Chunk, frozen=True, kw_only=True, tag="reasoning-delta"):
-    """More of the part."""
-
-    id: str
-    delta: str
-
-
-class ReasoningEnd(Chunk, frozen=True, kw_only=True, tag="reasoning-end"):
-    """The part has ended."""
-
-    id: str
+    delta: str = ""
 
 
 class ToolInputAvailable(Chunk, frozen=True, kw_only=True, tag="tool-input-available"):
@@ -146,26 +116,14 @@ class ToolApprovalRequest(Chunk, frozen=True, kw_only=True, tag="tool-approval-r
     tool_call_id: str
 
 
-class ToolOutputAvailable(Chunk, frozen=True, kw_only=True, tag="tool-output-available"):
-    """The result of a call."""
+class ToolOutcome(Chunk, frozen=True, kw_only=True, tag=False):
+    """A call has ended: `tool-output-available`, `tool-output-error`, or `tool-output-denied` (not allowed)."""
 
+    type: str
     tool_call_id: str
-    output: Any
+    output: Any = msgspec.UNSET
+    error_text: str | msgspec.UnsetType = msgspec.UNSET
     provider_executed: bool = False
-
-
-class ToolOutputError(Chunk, frozen=True, kw_only=True, tag="tool-output-error"):
-    """A call failed."""
-
-    tool_call_id: str
-    error_text: str
-    provider_executed: bool = False
-
-
-class ToolOutputDenied(Chunk, frozen=True, kw_only=True, tag="tool-output-denied"):
-    """A call was not allowed."""
-
-    tool_call_id: str
 
 
 class MessageMetadata(Chunk, frozen=True, kw_only=True, tag="message-metadata"):
@@ -193,29 +151,6 @@ class ErrorChunk(Chunk, frozen=True, kw_only=True, tag="error"):
     error_text: str
 
 
-AnyChunk = (
-    Start
-    | StartStep
-    | FinishStep
-    | TextStart
-    | TextDelta
-    | TextEnd
-    | ReasoningStart
-    | ReasoningDelta
-    | ReasoningEnd
-    | ToolInputAvailable
-    | ToolApprovalRequest
-    | ToolOutputAvailable
-    | ToolOutputError
-    | ToolOutputDenied
-    | MessageMetadata
-    | Finish
-    | Abort
-    | ErrorChunk
-)
-"""Any chunk."""
-
-
 class StreamEnd(Enum):
     """Why a stream ends."""
 
@@ -239,73 +174,51 @@ class CallsAnswered(ServerFrame, frozen=True, kw_only=True, tag="ai-sdk.settled"
 class ChunkEncoder:
     """Encodes one request's message.
 
-    `client_msg_id`: of the turn that the request began; `turn_id`: of the current turn. `end`: how the stream ended;
-    `is_stopped`: no reply is wanted any more.
+    `client_msg_id`: of the turn that the request began; `turn_id`: of the current turn. `end`: how the stream ended.
     """
 
-    def __init__(self, *, ref: str) -> None:
-        self.ref = ref
+    def __init__(self) -> None:
         self.client_msg_id: str | None = None
         self.turn_id: str | None = None
         self.end: StreamEnd | None = None
-        self.is_stopped = False
         self._message_id: str | None = None
         self._started = False
         self._is_duplicate = False
         self._ended = False
         self._parts = Parts()
-        self._calls: dict[str, Call] = {}
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more is sent."""
-        return self.end is not None
-
-    @property
-    def has_started(self) -> bool:
-        """Whether anything was sent to its client."""
-        return self._started or self.is_over
+        self._calls: dict[str, ShownCall] = {}
+        self._answered: set[str] = set()
 
     def encode(self, frame: Frame) -> list[Chunk]:  # noqa: PLR0911 - one for each kind
         """Return the chunks of a frame."""
-        if self.is_over:
+        if self.end is not None:
             return []
         match frame:
+            case Delta() | Reasoning() | ToolCall() | ToolState() | Done():
+                return self._turn_event(frame)
             case Accepted():
                 return self._accepted(frame) if self._is_ours(frame) else []
             case HistoryPage():
-                return self._resumed(frame) if frame.ref == self.ref else []
+                return self._resumed(frame)
             case CallsAnswered():
-                return self._calls_answered(frame) if frame.ref == self.ref else []
-            case Error():
-                return self.fail(frame.message) if frame.ref == self.ref else []
+                return self._calls_answered(frame)
             case Gap():
                 return self.fail(_LOST)
             case Deleted():
                 return self.fail(_DELETED)
-            case Delta() | Reasoning() | ToolCall() | ToolState() | Done():
-                return self._turn_event(frame)
             case _:
                 return []
 
-    def delta(self, frame: Frame) -> bytes | None:
-        """Return the encoded chunk of a frame that only extends the open part; None: use `encode`."""
-        if not isinstance(frame, Delta | Reasoning) or frame.turn_id != self.turn_id or self.is_over:
-            return None
-        return self._parts.delta("text" if isinstance(frame, Delta) else "reasoning", frame.text, frame.off)
-
     def fail(self, why: str) -> list[Chunk]:
         """End the message with an error."""
-        if self.is_over:
+        if self.end is not None:
             return []
         self.end = StreamEnd.SENT
         return [*self._parts.close(), ErrorChunk(error_text=why)]
 
-    def answered(self, call_id: str, *, is_allowed: bool) -> None:
-        """Note that the client answered a call: allowed it, or settled it. The call's change may come later."""
-        if (call := self._calls.get(call_id)) is not None:
-            result = {"is_allowed": True} if is_allowed else {"is_answered": True}
-            self._calls[call_id] = msgspec.structs.replace(call, **result)
+    def answered(self, call_id: str) -> None:
+        """Note that a call waits for its client no more. Its change may come later."""
+        self._answered.add(call_id)
 
     def continue_from(self, message_id: str, reply: ShownMessage) -> None:
         """Continue the client's message after `reply`, whose calls it answers."""
@@ -342,8 +255,8 @@ class ChunkEncoder:
             case Reasoning():
                 return self._parts.add("reasoning", event.text, event.off)
             case ToolCall():
-                self._calls[event.call_id] = call = Call.of(event)
-                return [*self._parts.close(), *call.begun()]
+                self._calls[event.call_id] = call = _waiting(event)
+                return [*self._parts.close(), *_begun(call)]
             case ToolState():
                 return self._call_changed(event)
             case Done():
@@ -354,10 +267,11 @@ class ChunkEncoder:
     def _call_changed(self, change: ToolState) -> list[Chunk]:
         if (call := self._calls.get(change.call_id)) is None:
             return []
-        self._calls[change.call_id] = call = call.after(change)
-        outcome = call.outcome()
-        start = self._start(self.turn_id or "") if outcome else []
-        return [*start, *outcome, *self._pause()]
+        call = msgspec.structs.replace(call, state=change.state, content=change.content, error=change.error)
+        self._calls[change.call_id] = call
+        outcomes = _outcomes(call)
+        start = self._start(self.turn_id or "") if outcomes else []
+        return [*start, *outcomes, *self._pause()]
 
     def _done(self, done: Done) -> list[Chunk]:
         result: list[Chunk] = [*self._parts.close(), FinishStep()]
@@ -380,7 +294,8 @@ class ChunkEncoder:
     def _pause(self) -> list[Chunk]:
         """End the stream if its message waits for its client."""
         open_calls = [call for call in self._calls.values() if not call.state.is_settled]
-        if not self._ended or not open_calls or not all(call.waits_for_client for call in open_calls):
+        waits = [waits_for_client(call) and call.call_id not in self._answered for call in open_calls]
+        if not self._ended or not open_calls or not all(waits):
             return []
         self.end = StreamEnd.WAITING_FOR_CLIENT
         return [*self._start(self.turn_id or ""), Finish(finish_reason="tool-calls")]
@@ -388,7 +303,7 @@ class ChunkEncoder:
     def _calls_answered(self, answered_calls: CallsAnswered) -> list[Chunk]:
         if replies := answered_calls.following_replies:  # the client repeated its answers
             result = [*self._start(self.turn_id or ""), *self._steps(replies)]
-            if not self.is_over and not is_running(replies):
+            if self.end is None and not is_running(replies):
                 self.end = StreamEnd.SENT
                 result.append(Finish(finish_reason="other"))
             return result
@@ -420,7 +335,7 @@ class ChunkEncoder:
 
     def _load_reply(self, message: ShownMessage) -> None:
         self.turn_id = message.turn_id
-        self._calls = {call.call_id: Call.of(call) for call in message.calls or ()}
+        self._calls = {call.call_id: call for call in message.calls or ()}
         self._parts.begin_turn()
 
 
@@ -434,8 +349,8 @@ def is_running(chain: Sequence[ShownMessage]) -> bool:
     """Return whether a message continues without its client."""
     if not chain:
         return False
-    open_calls = [call for call in map(Call.of, chain[-1].calls or ()) if not call.state.is_settled]
-    return chain[-1].status == RUNNING or any(not call.waits_for_client for call in open_calls)
+    open_calls = [call for call in chain[-1].calls or () if not call.state.is_settled]
+    return chain[-1].status == RUNNING or not all(map(waits_for_client, open_calls))
 
 
 def _facts(done: Done) -> Facts:
@@ -453,46 +368,30 @@ def _facts(done: Done) -> Facts:
 
 
 class Parts:
-    """The parts of one message. `chars`: how much of each kind the running turn has sent."""
+    """The parts of one message."""
 
     def __init__(self) -> None:
         self._open: tuple[Kind, str] | None = None
-        self._before = b""
         self._begun = 0
-        self.chars: dict[Kind, int] = {"text": 0, "reasoning": 0}
+        self._chars: dict[Kind, int] = {"text": 0, "reasoning": 0}  # sent by the running turn
 
     def begin_turn(self) -> None:
         """Begin the next turn's text."""
-        self.chars = {"text": 0, "reasoning": 0}
-
-    def delta(self, kind: Kind, text: str, off: int) -> bytes | None:
-        """Return an encoded chunk if a piece continues the open part exactly; None: use `add`.
-
-        This is the most frequent case, token by token: only the text is encoded.
-        """
-        if self._open is None or self._open[0] != kind or off != self.chars[kind]:
-            return None
-        self.chars[kind] = off + len(text)
-        return b"%b%b}" % (self._before, _text(text))
+        self._chars = {"text": 0, "reasoning": 0}
 
     def add(self, kind: Kind, text: str, off: int) -> list[Chunk]:
         """Return the new part of a piece, which may overlap what was sent."""
-        new = text[max(self.chars[kind] - off, 0) :]
+        new = text[max(self._chars[kind] - off, 0) :]
         if not new:
             return []
-        self.chars[kind] = off + len(text)
+        self._chars[kind] = off + len(text)
         result: list[Chunk] = []
         if self._open is None or self._open[0] != kind:
             result += self.close()
             self._begun += 1
             self._open = (kind, f"{kind}-{self._begun}")
-            begin = TextStart if kind == "text" else ReasoningStart
-            result.append(begin(id=self._open[1]))
-        delta = TextDelta if kind == "text" else ReasoningDelta
-        chunk = delta(id=self._open[1], delta=new)
-        if result:
-            self._before = encode(msgspec.structs.replace(chunk, delta="")).removesuffix(b'""}')
-        return [*result, chunk]
+            result.append(PartChunk(type=f"{kind}-start", id=self._open[1]))
+        return [*result, PartChunk(type=f"{kind}-delta", id=self._open[1], delta=new)]
 
     def close(self) -> list[Chunk]:
         """End the open part, if there is one."""
@@ -500,18 +399,28 @@ class Parts:
             return []
         kind, number = self._open
         self._open = None
-        return [TextEnd(id=number) if kind == "text" else ReasoningEnd(id=number)]
+        return [PartChunk(type=f"{kind}-end", id=number)]
 
     def of(self, message: ShownMessage) -> list[Chunk]:
         """Return a stored reply's chunks: reasoning, then text, with each call in place."""
-        result = self.add("reasoning", message.reasoning or "", 0)
-        at = 0
-        for call in message.calls or ():
-            result += self.add("text", message.content[at : call.off], at)
-            at = max(at, call.off)
-            shown = Call.of(call)
-            result += [*self.close(), *shown.begun(), *shown.outcome()]
-        return result + self.add("text", message.content[at:], at)
+        result: list[Chunk] = []
+        for piece in _pieces(message):
+            if isinstance(piece, ShownCall):
+                result += [*self.close(), *_begun(piece), *_outcomes(piece)]
+            else:
+                result += self.add(*piece)
+        return result
+
+
+def _pieces(message: ShownMessage) -> Iterator[tuple[Kind, str, int] | ShownCall]:
+    """Yield a stored reply's reasoning, then its text with each call in place; texts with their offsets."""
+    yield "reasoning", message.reasoning or "", 0
+    at = 0
+    for call in message.calls or ():
+        yield "text", message.content[at : call.off], at
+        at = max(at, call.off)
+        yield call
+    yield "text", message.content[at:], at
 
 
 def ui_messages(
@@ -536,134 +445,78 @@ def ui_messages(
     return result
 
 
-def _ui_parts(message: ShownMessage) -> list[dict[str, Any]]:
-    parts: list[dict[str, Any]] = []
-    if message.reasoning:
-        parts.append({"type": "reasoning", "text": message.reasoning, "state": "done"})
-    at = 0
-    for call in message.calls or ():
-        if call.off > at:
-            parts.append({"type": "text", "text": message.content[at : call.off], "state": "done"})
-        at = max(at, call.off)
-        parts.append(Call.of(call).part())
-    if message.content[at:]:
-        parts.append({"type": "text", "text": message.content[at:], "state": "done"})
-    return parts
+def _ui_parts(message: ShownMessage) -> Iterator[dict[str, Any]]:
+    for piece in _pieces(message):
+        if isinstance(piece, ShownCall):
+            yield _call_part(piece)
+        elif piece[1]:
+            yield {"type": piece[0], "text": piece[1], "state": "done"}
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """A call, as far as a stream needs it.
+def _call_part(call: ShownCall) -> dict[str, Any]:
+    part: dict[str, Any] = {
+        "type": f"tool-{call.name}",
+        "toolCallId": call.call_id,
+        "state": "input-available",
+        "input": msgspec.Raw(call.args.encode()),
+    }
+    if call.where == "server":
+        part["providerExecuted"] = True
+    if _waits_for_approval(call):
+        return part | {"state": "approval-requested", "approval": {"id": approval_id(call)}}
+    for outcome in _outcomes(call):
+        part |= msgspec.to_builtins(outcome) | {"type": part["type"]}
+        part["state"] = outcome.type.removeprefix("tool-")
+        if call.state is CallState.DENIED:
+            part["approval"] = {"id": approval_id(call), "approved": False}
+    return part
 
-    `is_allowed`: its client allowed it; `is_answered`: its client settled it. `state` may change later.
-    """
 
-    call_id: str
-    name: str
-    args: str
-    args_sha256: str
-    is_server: bool
-    needs_approval: bool
-    state: CallState = CallState.WAITING
-    content: str | None = None
-    error: str | None = None
-    is_allowed: bool = False
-    is_answered: bool = False
+def _waiting(call: ToolCall) -> ShownCall:
+    return ShownCall(
+        call_id=call.call_id,
+        index=call.index,
+        name=call.name,
+        args=call.args,
+        args_sha256=call.args_sha256,
+        where=call.where,
+        needs=call.needs,
+        off=call.off,
+        state=CallState.WAITING,
+    )
 
-    @classmethod
-    def of(cls, event: ToolCall | ShownCall) -> Call:
-        """Make one from an event, or from the history."""
-        call = cls(
-            call_id=event.call_id,
-            name=event.name,
-            args=event.args,
-            args_sha256=event.args_sha256,
-            is_server=event.where == "server",
-            needs_approval=event.needs == "approval",
-        )
-        if isinstance(event, ToolCall):
-            return call
-        return msgspec.structs.replace(call, state=event.state, content=event.content, error=event.error)
 
-    def after(self, change: ToolState) -> Call:
-        """Return the call after a change."""
-        return msgspec.structs.replace(self, state=change.state, content=change.content, error=change.error)
+def _waits_for_approval(call: ShownCall) -> bool:
+    return call.needs == "approval" and call.state is CallState.WAITING
 
-    @property
-    def waits_for_client(self) -> bool:
-        """Whether it waits until its client answers."""
-        if self.state.is_settled or self.is_answered:
-            return False
-        return not self.is_server or self.waits_for_approval
 
-    @property
-    def waits_for_approval(self) -> bool:
-        """Whether it waits for an approval."""
-        return self.needs_approval and self.state is CallState.WAITING and not self.is_allowed
+def _begun(call: ShownCall) -> list[Chunk]:
+    """Return the chunks that begin a call."""
+    available = ToolInputAvailable(
+        tool_call_id=call.call_id,
+        tool_name=call.name,
+        input=msgspec.Raw(call.args.encode()),
+        provider_executed=call.where == "server",
+    )
+    if not _waits_for_approval(call):
+        return [available]
+    return [available, ToolApprovalRequest(approval_id=approval_id(call), tool_call_id=call.call_id)]
 
-    @property
-    def approval_id(self) -> str:
-        """The id of its approval: it names the arguments shown, so no others can be approved."""
-        return f"{self.call_id}.{self.args_sha256}"
 
-    def begun(self) -> list[Chunk]:
-        """Return the chunks that begin the call."""
-        available = ToolInputAvailable(
-            tool_call_id=self.call_id,
-            tool_name=self.name,
-            input=msgspec.Raw(self.args.encode()),
-            provider_executed=self.is_server,
-        )
-        if not self.waits_for_approval:
-            return [available]
-        return [available, ToolApprovalRequest(approval_id=self.approval_id, tool_call_id=self.call_id)]
-
-    def outcome(self) -> list[Chunk]:
-        """Return the chunks of its outcome; none while it continues."""
-        match self.state:
-            case CallState.WAITING | CallState.RUNNING:
-                return []
-            case CallState.DENIED:
-                return [ToolOutputDenied(tool_call_id=self.call_id)]
-            case CallState.DONE if self.error is None:
-                output = output_of(self.content or "")
-                return [
-                    ToolOutputAvailable(
-                        tool_call_id=self.call_id, output=output, provider_executed=self.is_server
-                    )
-                ]
-            case CallState.DONE | CallState.CANCELLED | CallState.EXPIRED | CallState.LOST:
-                return [
-                    ToolOutputError(
-                        tool_call_id=self.call_id,
-                        error_text=self.error or _WORDS.get(self.state, ""),
-                        provider_executed=self.is_server,
-                    )
-                ]
-            case _:
-                assert_never(self.state)
-
-    def part(self) -> dict[str, Any]:
-        """Return the call as a part of a UI message."""
-        part: dict[str, Any] = {
-            "type": f"tool-{self.name}",
-            "toolCallId": self.call_id,
-            "state": "input-available",
-            "input": msgspec.Raw(self.args.encode()),
-        }
-        if self.is_server:
-            part["providerExecuted"] = True
-        if self.waits_for_approval:
-            return part | {"state": "approval-requested", "approval": {"id": self.approval_id}}
-        for event in self.outcome():
-            match event:
-                case ToolOutputAvailable():
-                    part |= {"state": "output-available", "output": event.output}
-                case ToolOutputError():
-                    part |= {"state": "output-error", "errorText": event.error_text}
-                case _:
-                    approval = {"id": self.approval_id, "approved": False}
-                    part |= {"state": "output-denied", "approval": approval}
-        return part
+def _outcomes(call: ShownCall) -> list[ToolOutcome]:
+    """Return the chunk of a call's outcome; none while it continues."""
+    fields: dict[str, Any]
+    match call.state:
+        case CallState.WAITING | CallState.RUNNING:
+            return []
+        case CallState.DENIED:
+            return [ToolOutcome(type="tool-output-denied", tool_call_id=call.call_id)]
+        case CallState.DONE if call.error is None:
+            kind, fields = "tool-output-available", {"output": output_of(call.content or "")}
+        case _:
+            kind, fields = "tool-output-error", {"error_text": call.error or _WORDS.get(call.state, "")}
+    by_server = call.where == "server"
+    return [ToolOutcome(type=kind, tool_call_id=call.call_id, provider_executed=by_server, **fields)]
 
 
 def output_of(content: str) -> Any:

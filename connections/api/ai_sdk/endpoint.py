@@ -1,4 +1,4 @@
-"""`/v1/ai-sdk/chat`: a message is a streamed answer, or a stream of a WebSocket; a chat is a stored conversation.
+"""`/v1/ai-sdk/chat`: a message is a streamed answer, and a chat is a stored conversation.
 
 A client that leaves detaches, as at every endpoint: `on_disconnect` says whether its reply continues.
 """
@@ -10,15 +10,17 @@ import secrets
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from typing import Annotated, Any, assert_never
 
 import msgspec
+from msgspec import Meta
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
-from starlette.websockets import WebSocket
 
 from connections.api.ai_sdk.encoder import (
+    CallsAnswered,
     Chunk,
     ChunkEncoder,
     StreamEnd,
@@ -28,67 +30,71 @@ from connections.api.ai_sdk.encoder import (
     ui_messages,
 )
 from connections.api.ai_sdk.requests import (
-    FEATURES,
-    PAGE,
-    AbortFrame,
-    ChatHandler,
-    ChatService,
-    ChunkFrame,
-    ClientFrame,
-    EndFrame,
-    ErrorFrame,
-    NoActiveFrame,
-    Problem,
-    ResumeFrame,
-    SendFrame,
-    ServerChatFrame,
-    StartFrame,
-    chat_caller,
+    NewMessage,
+    Regeneration,
+    ToolAnswers,
+    UIChatRequest,
+    action_of,
     chat_request,
-    error_response,
-    foreign_origin_response,
-    token_of,
+    edit_id,
 )
-from connections.api.endpoint import EventTransport, PageRoutes, identity_or_ticket
+from connections.api.endpoint import EventTransport, PageRoutes, RequestContext, identity_or_ticket
 from connections.api.replies import newest_messages
-from connections.authentication.access import SessionValidity, bearer
+from connections.authentication.access import AccessControl
 from connections.authentication.api_keys import Identity
-from connections.authentication.caller import Caller
-from connections.connection import Connection, PendingWork
+from connections.authentication.caller import Caller, caller_of
+from connections.connection import Connection, Handler, PendingWork, RateLimiter
 from connections.http import (
     SSE_DONE,
     EndpointName,
     Exchange,
     error_code_of,
+    forbidden_origin_message,
     json_response,
     optional_id,
     parse_id,
+    refusal_response,
     sse,
 )
-from connections.middleware import client_address_of
-from connections.protocol import codec
-from connections.protocol.base import KeyScope, ServerFrame
-from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, Unauthenticated
-from connections.protocol.frames import Error, Frame
-from connections.websocket_endpoint import MultilineTransport, WebSocketEndpoint, WebSocketTransport
+from connections.limiters import Limiters
+from connections.manager import ConnectionLifecycle
+from connections.native.handler import FrameHandler
+from connections.protocol import frames
+from connections.protocol.base import EVERYTHING, REASONING, TOOLS, KeyScope
+from connections.protocol.errors import BadParams, Close, CloseCode, validation_problem
+from connections.protocol.frames import Frame, History, Request, ToolDecision
 from sessions.conversation.conversation import refusal_of
-from sessions.conversation.history_page import HistoryPage
-from sessions.errors import EngineDown, NotFound, Overloaded, Refused
-from sessions.events import Event
+from sessions.errors import NotFound, Refused
 from sessions.limits.slots import on_behalf_of
+from sessions.service import Sessions
 from sessions.turn.turn import Cancel
 
+FEATURES = frozenset({REASONING, TOOLS})
+"""What chats support besides text."""
+PAGE = 200
+"""Messages of the history that are read: as many as a page may have."""
 MESSAGES_IMAGE_BYTES = 8 * 1024 * 1024
 """Bytes of the images in a history, the newest first; further ones are left out."""
-StartStream = Callable[[ChatHandler, Connection, ChunkEncoder], PendingWork | None]
+ANONYMOUS_PREFIX = "/ai-sdk/"
+"""Begins the client ids of clients without a name. No client of a native socket has such an id: those have no slash."""
 PROTOCOL = {"x-vercel-ai-ui-message-stream": "v1"}
 """The header by which clients know the protocol."""
 PATH = "/v1/ai-sdk/chat"
-GRACE_S = 20
-"""How long a reply waits for a client that lost its socket, by default: a reload takes less. A stop is explicit."""
-MAX_STREAMS = 16
-"""Messages that one socket may receive at a time."""
-_decoder: msgspec.json.Decoder[ClientFrame] = msgspec.json.Decoder(ClientFrame)
+CODE_HEADER = "X-Midstream-Code"
+"""The header for the code of a refusal."""
+_STATUS = {
+    "invalid_value": 400,
+    "filtered": 400,
+    "model_not_found": 404,
+    "busy": 409,
+    "conflict": 409,
+    "content_too_long": 413,
+    "context_overflow": 413,
+    "request_too_large": 413,
+    "unsupported_content_encoding": 415,
+    "queue_full": 429,
+}
+Problem = Refused | Close
 
 
 class ChatStopped(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -101,11 +107,21 @@ class ChatStopped(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class ChatEndpoint:
     """Answers requests about chats."""
 
-    def __init__(self, service: ChatService) -> None:
-        self._service = service
-        self._sessions = service.sessions
-        self._limiters = service.limiters
-        self._tally = service.limiters.tally(EndpointName.AI_SDK)
+    def __init__(
+        self,
+        *,
+        sessions: Sessions,
+        request_context: RequestContext,
+        access: AccessControl,
+        lifecycle: ConnectionLifecycle,
+        limiters: Limiters,
+    ) -> None:
+        self._sessions = sessions
+        self._request_context = request_context
+        self._access = access
+        self._lifecycle = lifecycle
+        self._limiters = limiters
+        self._tally = limiters.tally(EndpointName.AI_SDK)
 
     def routes(self, pages: PageRoutes) -> list[BaseRoute]:
         """Return the routes below `/v1`."""
@@ -151,35 +167,30 @@ class ChatEndpoint:
         reader.grant.check(KeyScope.CHAT)
         self._limiters.take_read(reader.subject)
         with ExitStack() as body_lease:
-            request = await self._service.request_context.read(exchange, reader, body_lease, chat_request)
+            request = await self._request_context.read(exchange, reader, body_lease, chat_request)
             caller = chat_caller(identity, client_id, request.id, exchange.request.scope)
-            await self._stream(
-                exchange,
-                caller,
-                request.id,
-                lambda handler, view, encoder: handler.begin(view, encoder, request),
-                body_lease.close,
-            )
+
+            async def begin(turn: ChatTurn) -> None:
+                await turn.begin(request)
+                body_lease.close()
+
+            await self._stream(exchange, caller, request.id, begin)
 
     async def _resume(self, exchange: Exchange) -> None:
         """Send the message that is being written, from its start."""
         chat_id, caller = await self._caller_of_path(exchange)
         try:
-            await self._stream(
-                exchange,
-                caller,
-                chat_id,
-                lambda handler, view, encoder: handler.resume(view, encoder, chat_id),
-            )
+            await self._stream(exchange, caller, chat_id, lambda turn: turn.resume(chat_id))
         except NotFound:  # the chat has no message yet
             await exchange.answer(Response(status_code=204))
 
     async def _stop(self, exchange: Exchange) -> None:
-        """End the current message."""
+        """End the current message, at what its reader saw."""
         chat_id, caller = await self._caller_of_path(exchange)
         caller.grant.check(KeyScope.CHAT)
         self._limiters.take_read(caller.subject)
-        owner, cancel = caller.owner, Cancel(conversation_id=chat_id)
+        owner = caller.owner
+        cancel = Cancel(conversation_id=chat_id, seen_off=_seen_off(exchange))
         met = self._sessions.turns.cancel(owner, cancel)
         if met is None or met.is_part or met.is_forwarded:
             with on_behalf_of(caller.store_group):
@@ -207,7 +218,7 @@ class ChatEndpoint:
         query = exchange.request.query_params
         client_id = optional_id(query, "client_id")
         authorization = exchange.request.headers.get("authorization")
-        return await identity_or_ticket(self._service.access, authorization, query.get("ticket")), client_id
+        return await identity_or_ticket(self._access, authorization, query.get("ticket")), client_id
 
     async def _caller_of_path(self, exchange: Exchange) -> tuple[str, Caller]:
         """Return the path's chat id, and the caller. Raises Refused."""
@@ -216,15 +227,10 @@ class ChatEndpoint:
         return chat_id, chat_caller(identity, client_id, chat_id, exchange.request.scope)
 
     async def _stream(
-        self,
-        exchange: Exchange,
-        caller: Caller,
-        chat_id: str,
-        begin: StartStream,
-        begun: Callable[[], None] = lambda: None,
+        self, exchange: Exchange, caller: Caller, chat_id: str, begin: Callable[[ChatTurn], PendingWork]
     ) -> None:
         """Stream an answer. Raises Close, Refused before its first byte."""
-        encoder = ChunkEncoder(ref=secrets.token_hex(16))
+        encoder = ChunkEncoder()
         transport = MessageTransport(exchange, encoder)
         view = Connection(
             transport,
@@ -233,22 +239,144 @@ class ChatEndpoint:
             tally=self._tally,
             encode=transport.encode,
         )
-        # A reply does not wait for a client that left.
-        chat_handler = await self._service.chat_handler(grace_s=0)
-        async with self._service.lifecycle.registered(view):
-            if (slow := begin(chat_handler, view, encoder)) is not None:
-                await slow
-            begun()
+        limits = await self._request_context.limits(self._request_context.model(None, EVERYTHING))
+        turn = ChatTurn(
+            view,
+            encoder,
+            sessions=self._sessions,
+            inner=RateLimiter(FrameHandler(self._sessions, limits), self._limiters),
+        )
+        async with self._lifecycle.registered(view):
+            await begin(turn)
             if encoder.end is StreamEnd.NOTHING:
                 await exchange.answer(Response(status_code=204))
                 return
-            with self._service.access.watch(caller.identity, view):
+            with self._access.watch(caller.identity, view):
                 await transport.begin(view.connection_id, PROTOCOL)
                 await view.run(partial(_live, view, transport))
-            if (
-                encoder.end is StreamEnd.WAITING_FOR_CLIENT
-            ):  # its client leaves in order to answer; that cancels no call
+            if encoder.end is StreamEnd.WAITING_FOR_CLIENT:
+                # its client leaves in order to answer; that cancels no call
                 self._sessions.keep_calls(view.owner, chat_id, encoder.turn_id or "", kept=True)
+
+
+class ChatTurn:
+    """Begins or continues the message that answers one request. `inner`: answers native frames."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        encoder: ChunkEncoder,
+        *,
+        sessions: Sessions,
+        inner: Handler[Request],
+    ) -> None:
+        self._connection = connection
+        self._encoder = encoder
+        self._sessions = sessions
+        self._inner = inner
+
+    async def begin(self, request: UIChatRequest) -> None:
+        """Begin or continue a message. Raises Refused."""
+        turn = request.turn()
+        match action := action_of(request):
+            case NewMessage(is_edit=False):
+                await self._send(action, turn)
+            case NewMessage():
+                await self._edit(action, turn)
+            case Regeneration():
+                await self._regenerate(action, turn)
+            case ToolAnswers():
+                await self._answer_calls(action, request)
+            case _:
+                assert_never(action)
+
+    async def resume(self, chat_id: str) -> None:
+        """Send the message that is being written. Raises Refused."""
+        await self._handle(History(conversation_id=chat_id, limit=PAGE))
+
+    async def _handle(self, frame: Request) -> None:
+        if (slow := self._inner.handle(self._connection, frame)) is not None:
+            await slow
+
+    async def _send(self, message: NewMessage, turn: dict[str, Any]) -> None:
+        await self._store_images(message)
+        self._encoder.client_msg_id = message.message_id
+        await self._handle(
+            frames.Send(
+                client_msg_id=message.message_id,
+                content=message.content,
+                attachments=message.attachments,
+                **turn,
+            )
+        )
+
+    async def _store_images(self, message: NewMessage) -> None:
+        connection = self._connection
+        await self._sessions.images.keep(connection.owner, *message.images, group=connection.caller.group)
+
+    async def _edit(self, message: NewMessage, turn: dict[str, Any]) -> None:
+        await self._store_images(message)
+        found = await self._sessions.exchange(
+            self._connection.owner, turn["conversation_id"], message.message_id
+        )
+        if found is None:  # the first request was refused
+            await self._send(message, turn)
+            return
+        self._encoder.client_msg_id = edit_id(message)
+        await self._handle(
+            frames.Edit(
+                client_msg_id=self._encoder.client_msg_id,
+                message_id=found.message_id,
+                content=message.content,
+                attachments=message.attachments,
+                **turn,
+            )
+        )
+
+    async def _regenerate(self, regeneration: Regeneration, turn: dict[str, Any]) -> None:
+        conversation_id, owner, found = turn["conversation_id"], self._connection.owner, None
+        for name in filter(None, (regeneration.reply_id, regeneration.question.message_id)):
+            found = found or await self._sessions.exchange(owner, conversation_id, name)
+        if found is None:
+            await self._send(regeneration.question, turn)
+            return
+        self._encoder.client_msg_id = secrets.token_hex(16)
+        await self._handle(
+            frames.Regenerate(client_msg_id=self._encoder.client_msg_id, message_id=found.reply_id, **turn)
+        )
+
+    async def _answer_calls(self, tool_answers: ToolAnswers, request: UIChatRequest) -> None:
+        """Answer calls of the last reply. Raises BadParams; NotFound for other calls."""
+        if not tool_answers.answers:
+            raise BadParams("ends with a reply none of whose calls is answered.", field="messages")
+        connection, encoder = self._connection, self._encoder
+        shown = await self._sessions.history(connection.owner, connection, request.id, limit=PAGE)
+        chain = latest_replies(shown.page.messages)
+        call_ids = [{call.call_id for call in message.calls or ()} for message in chain]
+        submitted = {answer.call_id for answer in tool_answers.answers}
+        place = next((n for n in range(len(chain) - 1, -1, -1) if call_ids[n] & submitted), None)
+        if place is None:
+            raise NotFound("The answered calls do not belong to the chat's last reply; reload the chat.")
+        encoder.continue_from(tool_answers.message_id, reply := chain[place])
+        keeps_calls = request.on_disconnect == "continue"
+        self._sessions.keep_calls(connection.owner, request.id, reply.turn_id, kept=keeps_calls)
+        following_replies = tuple(chain[place + 1 :])
+        # a client repeats its earlier answers each time
+        open_calls = {call.call_id: call for call in reply.calls or () if not call.state.is_settled}
+        answers = [
+            answer
+            for answer in tool_answers.answers
+            if answer.call_id in open_calls and not following_replies
+        ]
+        if KeyScope.READ not in connection.caller.grant.scopes:
+            following_replies = ()
+        for answer in answers:  # a change of one call must not end the message while others are answered
+            is_allowed = isinstance(answer, ToolDecision) and answer.decision == "allow"
+            if not is_allowed or open_calls[answer.call_id].where == "server":  # else the client runs it now
+                encoder.answered(answer.call_id)
+        for answer in answers:
+            await self._handle(msgspec.structs.replace(answer, conversation_id=request.id))
+        connection.push(CallsAnswered(has_new_answers=bool(answers), following_replies=following_replies))
 
 
 async def _live(view: Connection, transport: MessageTransport, tasks: asyncio.TaskGroup) -> None:
@@ -273,13 +401,11 @@ class MessageTransport(EventTransport):
 
     def encode(self, frame: Frame) -> bytes:
         """Return the events of a frame."""
-        if (chunk := self._encoder.delta(frame)) is not None:
-            return sse(chunk)
         return self._events(self._encoder.encode(frame))
 
     def _events(self, chunks: list[Chunk]) -> bytes:
         events = b"".join(sse(encode(chunk)) for chunk in chunks)
-        if not self._encoder.is_over or self._over.is_set():
+        if self._encoder.end is None or self._over.is_set():
             return events
         self._over.set()
         return events + SSE_DONE
@@ -297,243 +423,36 @@ class MessageTransport(EventTransport):
         await super().close(code, reason)
 
 
-def aisdk_routes(endpoint: ChatEndpoint, socket: ChatSocketEndpoint, pages: PageRoutes) -> list[BaseRoute]:
-    """Return the routes below `/v1`."""
-    return [*endpoint.routes(pages), WebSocketRoute(PATH, socket.handle)]
+def chat_caller(identity: Identity, client_id: str | None, chat_id: str, scope: Scope) -> Caller:
+    """Return a chat's caller."""
+    return caller_of(identity, client_id or f"{ANONYMOUS_PREFIX}{chat_id}", scope)
 
 
-class ChatHandshake(msgspec.Struct, frozen=True):
-    """A client before it is identified. `client_id`: from the URL."""
-
-    websocket: WebSocket
-    client_id: str | None
-
-
-class ChatSocketEndpoint(WebSocketEndpoint[ChatHandshake]):
-    """Serves sockets: connections like native ones, with other frames. Each may have several requests, with a stream for each."""
-
-    def __init__(self, service: ChatService) -> None:
-        super().__init__(EndpointName.AI_SDK, access=service.access, limiters=service.limiters)
-        self._service = service
-
-    async def read_handshake(self, websocket: WebSocket) -> ChatHandshake | Response:
-        """Accept any well-formed URL: the first request may identify the client."""
-        try:
-            return ChatHandshake(websocket, optional_id(websocket.query_params, "client_id"))
-        except BadParams as why:
-            self.tally.sent(error_code_of(why))
-            return error_response(why)
-
-    async def serve(self, socket: WebSocketTransport, handshake_info: ChatHandshake) -> None:
-        """Serve one socket. Raises Close, Disconnected."""
-        with self.limiters.handshake_limit.slot(client_address_of(handshake_info.websocket.scope)):
-            message = await self.first_message(socket, "request")
-            identity, opening = await self._authenticate(handshake_info.websocket, socket, message)
-        await self._serve(handshake_info, MultilineTransport(socket, first=message), identity, opening)
-
-    async def _authenticate(
-        self, websocket: WebSocket, socket: WebSocketTransport, message: str | bytes
-    ) -> tuple[Identity, SendFrame | ResumeFrame]:
-        """Return the identity by the handshake or the first request, and that request. Raises Close."""
-        request_id = ""
-        try:
-            opening = decode(message)
-            if isinstance(opening, AbortFrame):
-                raise BadFrame("The first frame must be a send or a resume.", ref=opening.ref)
-            request_id = opening.request_id
-            shown = websocket.headers.get("authorization") or token_of(opening.headers)
-            identity = await identity_or_ticket(self.access, shown, websocket.query_params.get("ticket"))
-        except Refused as why:
-            self.tally.sent(error_code_of(why))
-            if socket.is_writable():
-                socket.write(encode(ErrorFrame(request_id=request_id, error_text=str(why))))
-            raise Close(_close_code(why), str(why)) from None
-        return identity, opening
-
-    async def _serve(
-        self,
-        handshake_info: ChatHandshake,
-        transport: MultilineTransport,
-        identity: Identity,
-        opening: SendFrame | ResumeFrame,
-    ) -> None:
-        streams = SocketStreams()
-        connection = Connection(
-            transport,
-            caller=chat_caller(
-                identity, handshake_info.client_id, opening.id, handshake_info.websocket.scope
-            ),
-            features=FEATURES,
-            tally=self.tally,
-            encode=streams.encode,
+def _seen_off(exchange: Exchange) -> int | None:
+    """Return how many characters of the reply the reader saw, if the URL says so. Raises BadParams."""
+    try:
+        seen_off: int | None = msgspec.convert(
+            exchange.request.query_params.get("seen_off"), Annotated[int, Meta(ge=0)] | None, strict=False
         )
-        chat_handler = await self._chat_handler()
-        only_chat_id = None if handshake_info.client_id is not None or identity.is_person else opening.id
-        async with self._service.lifecycle.registered(connection):
-            with self.access.watch(identity, connection) as validity:
-                token = token_of(opening.headers)
-                handler = SocketHandler(
-                    chat_handler, streams, validity, token=token, only_chat_id=only_chat_id
-                )
-                await connection.serve(handler, decode)
-
-    async def _chat_handler(self) -> ChatHandler:
-        """Make the handler of requests. Raises Close."""
-        try:
-            return await self._service.chat_handler(grace_s=GRACE_S)
-        except EngineDown as error:
-            raise Close(CloseCode.OVERLOAD, f"{error} Reconnect.") from error
+    except msgspec.ValidationError as error:
+        raise BadParams(validation_problem(error).why, field="seen_off") from None
+    return seen_off
 
 
-class SocketHandler:
-    """Answers one socket's frames. `only_chat_id`: its one chat, if nothing else identifies the owner.
-
-    `token`: of the last request; a new one must belong to the same principal, which `validity` checks.
-    """
-
-    def __init__(
-        self,
-        chat_handler: ChatHandler,
-        streams: SocketStreams,
-        validity: SessionValidity,
-        *,
-        token: str | None,
-        only_chat_id: str | None,
-    ) -> None:
-        self._chat_handler = chat_handler
-        self._streams = streams
-        self._validity = validity
-        self._token = token
-        self._only_chat_id = only_chat_id
-
-    def handle(self, connection: Connection, frame: ClientFrame) -> PendingWork | None:
-        """Decide at once; return work that waits for the store. Raises Refused."""
-        if isinstance(frame, AbortFrame):
-            stream = self._streams.drop(frame.request_id)
-            # front ends withdraw by themselves what they resumed, and was not sent yet
-            if stream is None or (stream.is_resumed and not stream.encoder.has_started):
-                return None
-            return self._chat_handler.stop(connection, stream.encoder, stream.chat_id)
-        if self._only_chat_id not in (None, frame.id):
-            why = "differs from the first chat of this WebSocket. Add `client_id` to its URL to use several."
-            raise BadParams(why, field="id")
-        is_resumed = isinstance(frame, ResumeFrame)
-        encoder = self._streams.open(frame.request_id, frame.id, is_resumed=is_resumed)
-        shown = token_of(frame.headers)
-        if shown is not None and shown != self._token:
-            return self._begin_with_token(connection, encoder, frame, shown)
-        return self._begin(connection, encoder, frame)
-
-    def _begin(
-        self, connection: Connection, encoder: ChunkEncoder, frame: SendFrame | ResumeFrame
-    ) -> PendingWork | None:
-        if isinstance(frame, ResumeFrame):
-            return self._chat_handler.resume(connection, encoder, frame.id)
-        return self._chat_handler.begin(connection, encoder, frame.request())
-
-    async def _begin_with_token(
-        self, connection: Connection, encoder: ChunkEncoder, frame: SendFrame | ResumeFrame, shown: str
-    ) -> None:
-        """Begin once the token was checked, unless the request was aborted meanwhile."""
-        self._token = shown
-        is_valid = await self._validity.refresh(bearer(shown) or "", ref=frame.request_id)
-        if not is_valid or encoder.is_stopped:
-            return
-        if (slow := self._begin(connection, encoder, frame)) is not None:
-            await slow
+def error_response(why: Problem) -> Response:
+    """Return the answer to a refused request: a sentence, with its code in a header."""
+    code, shown = error_code_of(why), refusal_response(why)
+    kept = {
+        name: shown.headers[name] for name in ("www-authenticate", "retry-after") if name in shown.headers
+    }
+    status = _STATUS.get(code, shown.status_code)
+    if status < 429:  # noqa: PLR2004 - only temporary refusals are worth another try
+        kept.pop("retry-after", None)
+    headers = {"Cache-Control": "no-store", CODE_HEADER: code, **kept}
+    return Response(str(why), status, headers, media_type="text/plain")
 
 
-def _close_code(why: Problem) -> CloseCode:
-    match why:
-        case Unauthenticated():
-            return CloseCode.UNAUTHENTICATED
-        case BadFrame():
-            return CloseCode.POLICY
-        case _:
-            return CloseCode.OVERLOAD
-
-
-def decode(message: str | bytes) -> ClientFrame:
-    """Return one frame. Raises BadFrame, which names the wrong field."""
-    return codec.read(_decoder, message)
-
-
-class SocketStream:
-    """One request. `is_resumed`: it asked for a message that was being written."""
-
-    def __init__(self, request_id: str, chat_id: str, *, is_resumed: bool) -> None:
-        self.chat_id = chat_id
-        self.is_resumed = is_resumed
-        self.encoder = ChunkEncoder(ref=request_id)
-        self._request_id = request_id
-        self._sequence = -1
-        self._before = b'{"type":"chunk","requestId":%b,"sequence":' % encode(request_id)
-
-    def delta(self, frame: Frame) -> bytes | None:
-        """Return the line of a frame that only extends the open part; None: use `frames`."""
-        if (chunk := self.encoder.delta(frame)) is None:
-            return None
-        self._sequence += 1
-        return b'%b%d,"chunk":%b}' % (self._before, self._sequence, chunk)
-
-    def frames(self, chunks: list[Chunk]) -> list[ServerChatFrame]:
-        """Return the frames of chunks, with the end after the last one."""
-        if self.encoder.end is StreamEnd.NOTHING:
-            return [NoActiveFrame(request_id=self._request_id)]
-        sent: list[ServerChatFrame] = []
-        for chunk in chunks:
-            if self._sequence < 0:
-                sent.append(StartFrame(request_id=self._request_id))
-            self._sequence += 1
-            sent.append(ChunkFrame(request_id=self._request_id, sequence=self._sequence, chunk=chunk))  # type: ignore[arg-type]  # each chunk is one of them
-        return [*sent, EndFrame(request_id=self._request_id)] if self.encoder.is_over else sent
-
-
-class SocketStreams:
-    """All streams of one socket."""
-
-    def __init__(self) -> None:
-        self._streams: dict[str, SocketStream] = {}
-
-    def open(self, request_id: str, chat_id: str, *, is_resumed: bool) -> ChunkEncoder:
-        """Open a stream. Raises BadParams, Overloaded."""
-        if request_id in self._streams:
-            raise BadParams("is already used by a running request.", field="requestId")
-        if len(self._streams) >= MAX_STREAMS:
-            raise Overloaded(f"A socket may have at most {MAX_STREAMS} replies at a time.")
-        stream = self._streams[request_id] = SocketStream(request_id, chat_id, is_resumed=is_resumed)
-        return stream.encoder
-
-    def drop(self, request_id: str) -> SocketStream | None:
-        """Send no more of a request; return its stream, if there is one."""
-        return self._streams.pop(request_id, None)
-
-    def encode(self, frame: Frame) -> bytes:
-        """Return the lines of a frame: none, one or several. JSON contains no line breaks."""
-        if isinstance(frame, Error):
-            return b"\n".join(map(encode, self._refused(frame)))
-        sent: list[bytes] = []
-        for request_id, stream in list(self._streams.items()):
-            if not _is_for(frame, request_id, stream):
-                continue
-            if (line := stream.delta(frame)) is not None:
-                sent.append(line)
-                continue
-            sent += map(encode, stream.frames(stream.encoder.encode(frame)))
-            if stream.encoder.is_over:
-                del self._streams[request_id]
-        return b"\n".join(sent)
-
-    def _refused(self, error: Error) -> list[ServerChatFrame]:
-        stream = self._streams.pop(error.ref or "", None)
-        if stream is not None and stream.encoder.has_started:
-            return stream.frames(stream.encoder.fail(error.message))
-        if error.code == "not_found" and stream is not None and stream.is_resumed:
-            return [NoActiveFrame(request_id=error.ref or "")]
-        return [ErrorFrame(request_id=error.ref or "", error_text=error.message)]
-
-
-def _is_for(frame: Frame, request_id: str, stream: SocketStream) -> bool:
-    if isinstance(frame, HistoryPage | ServerFrame):
-        return frame.ref == request_id
-    return isinstance(frame, Event) and frame.conversation_id == stream.chat_id
+def foreign_origin_response(origin: str | None) -> Response:
+    """Return the answer to a page of an origin that is not allowed."""
+    headers = {"Cache-Control": "no-store", CODE_HEADER: "forbidden"}
+    return Response(forbidden_origin_message(origin), 403, headers, media_type="text/plain")

@@ -35,11 +35,6 @@ def _lane(number: int, **fields: object) -> bytes:
     return frame("response.create", stream_id=f"lane-{number}", **asked)
 
 
-def _chat(request: str, chat: str, message: str, text: str = "Hello.") -> bytes:
-    said = {"id": message, "role": "user", "parts": [{"type": "text", "text": text}]}
-    return frame("send", requestId=request, id=chat, messages=[said])
-
-
 def _stored(**fields: object) -> bytes:
     """Return a request that stores 10 KB, under a name to which it belongs."""
     given = {"metadata": {f"k{number}": "v" * 500 for number in range(16)}, "instructions": "x" * 2_000}
@@ -128,16 +123,6 @@ async def _run_thread(attacker: Attacker) -> None:
 family.visits(
     "rerun-threads", "Runs one stored thread from four sockets at once.",
     _run_thread, per_s=20, ground=TargetKind.OPEN, expect="HTTP 200",
-)  # fmt: skip
-family.flood(
-    "colliding-ids", "Sends one message id with changing content.",
-    lambda _, number: _chat("r", "chat", "m", f"Number {number}."), per_s=40, opens=_at(f"{CHAT}?client_id=colliding"),
-    expect="error",
-)  # fmt: skip
-family.unread(
-    "chat-lanes", "Starts AI SDK chats in lanes of one socket, and reads none.",
-    lambda _, number: _chat(f"r{number}", f"chat-{number}", f"m{number}"), per_s=50,
-    opens=_at(f"{CHAT}?client_id=lanes-{{client}}", small=True), sockets=8,
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connections.api.ai_sdk.encoder import CallsAnswered, Chunk, ChunkEncoder, encode
-from connections.protocol.frames import Error, Frame
+from connections.protocol.frames import Frame
 from sessions.conversation.history_page import ShownMessage
 from sessions.events import (
     CallState,
@@ -58,7 +58,7 @@ def encoded(encoder: ChunkEncoder, frames: Sequence[Frame]) -> list[dict[str, An
 
 
 def started_encoder() -> ChunkEncoder:
-    encoder = ChunkEncoder(ref="r")
+    encoder = ChunkEncoder()
     encoder.client_msg_id = "m1"
     return encoder
 
@@ -81,7 +81,7 @@ def test_any_cut_of_text_and_thoughts_is_a_message(
     assert (text_of(chunks, "text"), text_of(chunks, "reasoning")) == (TEXT, THOUGHT)
     # Who comes in the middle of it has the same message.
     events, rest = events[:joined_at], [*events[joined_at:], done(chars=len(TEXT), reason=reason)]
-    late = encoded(ChunkEncoder(ref="r"), [page(snapshot_of(events), ref="r"), *rest])
+    late = encoded(ChunkEncoder(), [page(snapshot_of(events)), *rest])
     check(late, whole=reason is not Reason.TOOLS)
     assert (text_of(late, "text"), text_of(late, "reasoning")) == (TEXT, THOUGHT)
     assert late[0] == chunks[0]
@@ -114,7 +114,7 @@ def test_calls_anywhere_in_a_text_are_steps_of_one_message(
     assert text_of(live, "text") == TEXT
     states = [call_state(one.call_id, state=state) for one in kept]
     reply = shown_message(TEXT, status="running", calls=tuple(kept))
-    late = encoded(ChunkEncoder(ref="r"), [page(reply, ref="r")])
+    late = encoded(ChunkEncoder(), [page(reply)])
     check(late, whole=False)
     assert text_of(late, "text") == TEXT
     settled = encoded(started_encoder(), [accepted(), *events, *states])
@@ -128,7 +128,7 @@ TOOLS = Reason.TOOLS
 
 
 def continuing(*calls: ShownCall) -> ChunkEncoder:
-    encoder = ChunkEncoder(ref="r")
+    encoder = ChunkEncoder()
     encoder.continue_from("m", shown_message("", status="tools", calls=calls))
     return encoder
 
@@ -137,8 +137,8 @@ def test_what_a_client_has_answered_waits_for_it_no_more_whenever_that_is_told()
     """Another replica may confirm answers before it tells the changes of their calls."""
     encoder = continuing(shown_call(), shown_call("call_2"))
     for call_id in ("call_1", "call_2"):
-        encoder.answered(call_id, is_allowed=False)
-    settled = CallsAnswered(ref="r", has_new_answers=True)
+        encoder.answered(call_id)
+    settled = CallsAnswered(has_new_answers=True)
     chunks = encoded(encoder, [call_state(content=""), settled, call_state("call_2", content=""), *NOON])
     check(chunks)
     assert (chunks[0]["messageId"], text_of(chunks, "text")) == ("m", "Noon.")
@@ -147,7 +147,7 @@ def test_what_a_client_has_answered_waits_for_it_no_more_whenever_that_is_told()
 def test_who_repeats_an_answer_while_another_call_runs_is_told_the_rest() -> None:
     running = shown_call("call_2", CallState.RUNNING, where="server")
     encoder = continuing(shown_call(state=CallState.DONE), running)
-    repeated = CallsAnswered(ref="r", has_new_answers=False)
+    repeated = CallsAnswered(has_new_answers=False)
     chunks = encoded(encoder, [repeated, call_state("call_2", content=""), *NOON])
     check(chunks)
     assert text_of(chunks, "text") == "Noon."
@@ -159,8 +159,8 @@ def test_other_turns_of_the_conversation_are_not_told() -> None:
 
 
 def test_what_cant_be_told_ends_in_a_sentence() -> None:
-    for last in (Gap(conversation_id="c", epoch="e", min_seq=1), Error(ref="r", code="busy", message="No.")):
-        chunks = encoded(started_encoder(), [accepted(), delta(TEXT[:3]), last])
-        check(chunks)
-        assert chunks[-1]["type"] == "error"
-        assert chunks[-1]["errorText"].endswith(".")
+    gap = Gap(conversation_id="c", epoch="e", min_seq=1)
+    chunks = encoded(started_encoder(), [accepted(), delta(TEXT[:3]), gap])
+    check(chunks)
+    assert chunks[-1]["type"] == "error"
+    assert chunks[-1]["errorText"].endswith(".")

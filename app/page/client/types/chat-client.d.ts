@@ -32,7 +32,7 @@
  *  - `goaway` Goaway                   the server will close the connection soon; the client reconnects
  *  - `error` ChatError                 a failure of no particular request
  *
- * A Reply (reply.js) is a live object: read `state`, `text`, `visible`, `done`, `error` and its timing. With the features
+ * A Reply (reply.js) is a live object: read `state`, `text`, `visible`, `done` and `error`. With the features
  * `reasoning` and `tools`, `reasoning` has the model's reasoning, and `calls` its calls (call.js). A reply with calls is
  * `calling` until they are settled. The reply that `follows` is a Reply of its own.
  */
@@ -169,16 +169,6 @@ export declare class ChatClient extends EventTarget {
         mode?: "keep" | "rollback";
     }): Promise<import("./frames.js").Cancelled | null>;
     /**
-     * Stops one reply, or the one that follows its calls by then, and no other of its conversation. A message that was not sent
-     * yet is withdrawn. Nothing past `seenOff` code points is shown or kept from now on. Raises ChatError.
-     * @param {Reply} reply
-     * @param {{seenOff?: number}} [options]
-     * @returns {Promise<import("./frames.js").Cancelled | null>} null if no connection is open: the next one asks
-     */
-    stop(reply: Reply, { seenOff }?: {
-        seenOff?: number;
-    }): Promise<import("./frames.js").Cancelled | null>;
-    /**
      * Sends the result of a call that a client runs: `content`, or else an `error`. Raises ChatError.
      * @param {{callId: string, conversationId?: string} & ({content: string, error?: undefined} | {error: string, content?: undefined})} result
      * @returns {Promise<import("./frames.js").ToolAck>}
@@ -213,12 +203,6 @@ export declare class ChatClient extends EventTarget {
      * @param {string} conversationId
      */
     open(conversationId: string): void;
-    /**
-     * Follows a conversation as `open` does, and returns its newest history. Raises ChatError.
-     * @param {string} conversationId
-     * @returns {Promise<import("./frames.js").History>}
-     */
-    read(conversationId: string): Promise<import("./frames.js").History>;
     /** Stops following a conversation; a reconnect does not ask for it any more. @param {string} conversationId */
     leave(conversationId: string): void;
     /**

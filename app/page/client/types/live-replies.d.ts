@@ -53,8 +53,6 @@ export declare class LiveReplies {
     hold(reply: Reply, chars: number, alone?: boolean): void;
     /** @param {Reply} reply @param {ChatError} error */
     refuse(reply: Reply, error: ChatError): void;
-    /** Lets the reply go on that a message interrupts, unless another message interrupts it too. @param {Reply} reply */
-    letGo(reply: Reply): void;
     /** @param {Reply} reply */
     withdraw(reply: Reply): void;
     /** Takes that the stop of a conversation's replies was refused: they go on. @param {string} conversationId */
@@ -65,6 +63,4 @@ export declare class LiveReplies {
     dropStrangers(conversationId: string): void;
     /** Forgets replies whose end was missed: the history has all of them. @param {import("./frames.js").Message[]} messages */
     dropEnded(messages: import("./frames.js").Message[]): void;
-    /** Marks that a connection was lost: the pace of what comes next is not the model's. */
-    pause(): void;
 }

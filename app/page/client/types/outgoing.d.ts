@@ -50,8 +50,8 @@ export type Frame = {
  */
 /** @typedef {{type: string, conversation_id: string, client_msg_id?: string} & Record<string, any>} Frame */
 /**
- * What the server has not answered yet: messages of this client until they are accepted, and stops of single replies. Each is
- * sent under one id, as often as needed, and outlives a reload.
+ * What the server has not answered yet: messages of this client until they are accepted, each under one id, as often as
+ * needed, and stops. Both outlive a reload.
  */
 export declare class Outgoing {
     #private;
@@ -91,13 +91,6 @@ export declare class Outgoing {
     sendMessages(conversationId: string, { acceptedToo }: {
         acceptedToo: boolean;
     }): void;
-    /**
-     * Stops a reply, or withdraws its message if that was not sent yet. Raises ChatError.
-     * @param {Reply} reply
-     * @param {number} seenOff
-     * @returns {Promise<import("./frames.js").Cancelled | null>} null if no connection is open
-     */
-    stop(reply: Reply, seenOff: number): Promise<import("./frames.js").Cancelled | null>;
     /**
      * Sends the stops of a conversation on a new connection. Returns false if that is lost again.
      * @param {string} conversationId

@@ -18,17 +18,8 @@ export declare const ReplyState: Readonly<{
     WITHDRAWN: "withdrawn";
 }>;
 /**
- * Tokens per second; null if there is too little for a pace.
- * @param {{tokens: number, ms: number}} measured
- * @returns {number | null}
- */
-export declare function paceOf({ tokens, ms }: {
-    tokens: number;
-    ms: number;
-}): number | null;
-/**
  * One exchange: the user's message and the reply to it, as far as this client knows it.
- * Offsets and lengths are Unicode code points, times are `performance.now()` milliseconds.
+ * Offsets and lengths are Unicode code points.
  */
 export declare class Reply {
     #private;
@@ -67,12 +58,8 @@ export declare class Reply {
     /** @type {import("./frames.js").Done | null} */ done: import("./frames.js").Done | null;
     /** @type {import("./errors.js").ChatError | null} Why it was refused. */ error: import("./errors.js").ChatError | null;
     /** @type {import("./frames.js").Status | null} The newest status while it waits. */ status: import("./frames.js").Status | null;
-    /** @type {number | null} */ sentAt: number | null;
-    /** @type {number | null} */ firstTextAt: number | null;
-    /** @type {number | null} */ lastTextAt: number | null;
-    /** The tokens of the text, and those that came with its first piece. */
-    tokens: number;
-    firstTokens: number;
+    /** Whether its message was sent. */
+    sent: boolean;
     /** @type {Reply | null} The reply that its message interrupts. */ interrupts: Reply | null;
     /** Whether its stop means no other reply of its conversation. */
     alone: boolean;
@@ -88,25 +75,14 @@ export declare class Reply {
     get source(): string;
     /** Whether the user has asked to stop it. */
     get stopping(): boolean;
-    /**
-     * Milliseconds from the request to the first text, measured here; null if one of them is missing.
-     * @returns {number | null}
-     */
-    get firstTextMs(): number | null;
-    /**
-     * Tokens per second after the first text, measured here; null until there are enough.
-     * @returns {number | null}
-     */
-    get tokensPerSecond(): number | null;
     /** @param {import("./frames.js").Accepted} frame */
     accept(frame: import("./frames.js").Accepted): void;
     /**
      * Takes a piece of text. Of a piece that overlaps the text (a replay) only the new part is added.
      * Returns false, and takes nothing, if text before the piece is missing.
      * @param {import("./frames.js").Delta} frame
-     * @param {number} now
      */
-    append(frame: import("./frames.js").Delta, now: number): boolean;
+    append(frame: import("./frames.js").Delta): boolean;
     /**
      * Takes what was spoken as its message, if it has come. Before that nobody knows whether the speaker has ended.
      * @param {Map<string, string>} said  by utterances
@@ -119,14 +95,13 @@ export declare class Reply {
     grow(frame: import("./frames.js").SourceText): boolean;
     /** Takes the source from the history, if it is longer than here. @param {import("./frames.js").Message} message */
     catchUpSource({ content, interprets }: import("./frames.js").Message): void;
-    /** Takes a piece of the model's reasoning. @param {import("./frames.js").Reasoning} frame @param {number} now */
-    think(frame: import("./frames.js").Reasoning, now: number): void;
+    /** Takes a piece of the model's reasoning. @param {import("./frames.js").Reasoning} frame */
+    think(frame: import("./frames.js").Reasoning): void;
     /**
      * Takes a call. It may come again after a reconnect, and is taken once.
      * @param {import("./frames.js").ToolCall} frame
-     * @param {number} now
      */
-    call(frame: import("./frames.js").ToolCall, now: number): Call;
+    call(frame: import("./frames.js").ToolCall): Call;
     /** One of its calls. @param {string} callId */
     callOf(callId: string): Call | undefined;
     /**
@@ -155,6 +130,4 @@ export declare class Reply {
     /** @param {import("./errors.js").ChatError} error */
     refuse(error: import("./errors.js").ChatError): void;
     withdraw(): void;
-    /** Takes that the connection was lost: the pace of what comes next is not the model's. */
-    pause(): void;
 }

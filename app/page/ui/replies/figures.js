@@ -1,12 +1,15 @@
 /** Words for what a reply waits for, how it ended and how fast it came. Pure: replies and usage in, text out. */
 
-import { paceOf } from "../../client/reply.js";
 import { wordsFor } from "../elements/words.js";
 import { t } from "../words/translate.js";
 
 /** @typedef {import("../../client/reply.js").Reply} Reply */
 /** @typedef {import("../../client/frames.js").Usage} Usage */
 /** @typedef {import("../../client/frames.js").Status} Status */
+
+/** The fewest tokens, and the shortest time, from which a pace is computed: less would be chance. */
+const PACE_TOKENS = 20;
+const PACE_MS = 500;
 
 /** Reasons that deserve a badge; a complete reply needs none. @type {Record<string, {label: string, kind: string}>} */
 const BADGES = {
@@ -67,13 +70,13 @@ export function endOf(reply) {
 }
 
 /**
- * A reply's figures, a few words each: time to the first text, tokens per second, tokens.
+ * A reply's figures, as the server measured them, a few words each: time to the first text, tokens per second, tokens.
  * @param {Reply | null} reply
  * @param {Usage | null} usage
  * @returns {string[]}
  */
 export function figuresOf(reply, usage) {
-  const firstMs = reply?.firstTextMs ?? reply?.done?.timing.first_token_ms ?? null;
+  const firstMs = reply?.done?.timing.first_token_ms ?? null;
   const rate = rateOf(reply);
   const tokens = usage?.generated_tokens ?? null;
   const figures = [];
@@ -83,25 +86,8 @@ export function figuresOf(reply, usage) {
   return figures;
 }
 
-/**
- * The server's own figures, for those who want to know what took time; empty before the end.
- * @param {Reply | null} reply
- */
-export function serverFigures(reply) {
-  const done = reply?.done;
-  if (done === null || done === undefined) return "";
-  const { queued_ms: queued, first_token_ms: first, total_ms: total } = done.timing;
-  const times = [
-    queued === null ? "" : t("queued {time}", { time: duration(queued) }),
-    first === null ? "" : t("first token {time}", { time: duration(first) }),
-    t("total {time}", { time: duration(total) }),
-  ];
-  const prompt = t("prompt {count} tokens, {cached} of them from the cache", { count: done.usage.prompt_tokens, cached: done.usage.cached_tokens });
-  return t("Measured by the server: {times}; {prompt}.", { times: times.filter(Boolean).join(", "), prompt });
-}
-
 /** @param {number} ms */
-export function duration(ms) {
+function duration(ms) {
   return ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`;
 }
 
@@ -109,5 +95,6 @@ export function duration(ms) {
 function rateOf(reply) {
   const done = reply?.done;
   if (!done || done.timing.first_token_ms === null) return null;
-  return paceOf({ tokens: done.usage.generated_tokens - 1, ms: done.timing.total_ms - done.timing.first_token_ms });
+  const [tokens, ms] = [done.usage.generated_tokens - 1, done.timing.total_ms - done.timing.first_token_ms];
+  return tokens >= PACE_TOKENS && ms >= PACE_MS ? (tokens / ms) * 1000 : null;
 }

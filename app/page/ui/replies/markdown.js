@@ -29,6 +29,7 @@ export class MarkdownView {
   /** @param {string} written */
   show(written) {
     const text = written.includes("\r") ? written.replaceAll(/\r\n?/g, "\n") : written;
+    if (text === this.#text) return;
     if (!text.startsWith(this.#text.slice(0, this.#from))) [this.#from, this.#settled, this.#definitions] = [0, [], []];
     this.#text = text;
     const blocks = blocksOf(text.slice(this.#from));

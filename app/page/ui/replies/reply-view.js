@@ -7,9 +7,9 @@ import { copyButton } from "../elements/copy-button.js";
 import { element } from "../elements/dom.js";
 import { icon, iconButton } from "../elements/icons.js";
 import { failureView } from "../elements/words.js";
-import { badgeOf, endOf, figuresOf, serverFigures, waitOf } from "./figures.js";
+import { badgeOf, endOf, figuresOf, waitOf } from "./figures.js";
 import { MarkdownView } from "./markdown.js";
-import { ThoughtFold, splitThought } from "./thoughts.js";
+import { ThoughtFold } from "./thoughts.js";
 import { t } from "../words/translate.js";
 
 /** @typedef {import("../transcript/arrangement.js").Item} Item */
@@ -29,8 +29,8 @@ export class ReplyView {
   #markdown = new MarkdownView(this.#body);
   /** @type {Columns | null} The view of a translation beside its source. */ #columns = null;
   #thought = new ThoughtFold();
-  /** What was shown last: the text with its reasoning, whether it grew, and the answer in it. */
-  #shown = { key: "", text: "", answer: "" };
+  /** The text that was shown last. */
+  #text = "";
   #footKey = "";
   #actions;
 
@@ -48,29 +48,19 @@ export class ReplyView {
     const underWay = UNDER_WAY.has(item.status);
     this.root.dataset.status = item.reply?.stopping ? "stopping" : item.status;
     this.root.setAttribute("aria-busy", String(underWay));
-    if (item.interprets === null) this.#showText(item, underWay);
-    else this.#showBeside(item, item.interprets);
+    this.#text = item.text;
+    this.shownChars = countCodePoints(item.text);
+    if (item.interprets !== null) this.#showBeside(item, item.interprets);
+    else {
+      this.#thought.show(item.thought.text, { thinking: underWay && item.thought.growing, ms: item.thought.ms });
+      this.#markdown.show(item.text);
+    }
     this.#showCalls(item.calls);
-    const begun = item.source !== "" || this.#shown.answer !== "" || !this.#thought.root.hidden || item.calls.length > 0;
+    const begun = item.source !== "" || item.text !== "" || !this.#thought.root.hidden || item.calls.length > 0;
     this.#waiting.hidden = begun || !underWay;
     this.#waiting.textContent = waitingFor(item);
     this.arrows.show(item);
     this.#showFoot(item, underWay);
-  }
-
-  /**
-   * @param {Item} item
-   * @param {boolean} growing
-   */
-  #showText({ text, thought: reasoning }, growing) {
-    const key = `${growing} ${reasoning.growing} ${reasoning.ms} ${reasoning.text.length}`;
-    if (text === this.#shown.text && key === this.#shown.key) return;
-    const separate = { thought: reasoning.text, ended: !reasoning.growing, answer: text };
-    const { thought, ended, answer } = reasoning.text === "" ? splitThought(text, { growing }) : separate;
-    this.#shown = { key, text, answer };
-    this.#thought.show(thought, { thinking: growing && !ended, ms: reasoning.ms });
-    this.#markdown.show(answer);
-    this.shownChars = countCodePoints(text);
   }
 
   /** @param {Item} item @param {import("../../client/frames.js").Languages} interprets */
@@ -80,8 +70,6 @@ export class ReplyView {
       this.#body.replaceWith(this.#columns.root);
     }
     this.#columns.show({ text, source, alignment, interprets });
-    this.#shown.answer = text;
-    this.shownChars = countCodePoints(text);
   }
 
   /** @param {import("../../client/call.js").Call[]} calls */
@@ -137,10 +125,9 @@ export class ReplyView {
       parts.push(element("div", { class: "why" }, failure ? failureView(failure) : why));
     }
     if (figures.length > 0) {
-      const title = serverFigures(item.reply) || null;
-      parts.push(element("span", { class: "figures", title }, ...figures.map((text) => element("span", { text }))));
+      parts.push(element("span", { class: "figures" }, ...figures.map((text) => element("span", { text }))));
     }
-    if (this.#shown.answer !== "") parts.push(copyButton(t("Copy the reply"), () => this.#shown.answer));
+    if (item.text !== "") parts.push(copyButton(t("Copy the reply"), () => this.#text));
     if (item.messageId !== null) {
       const title = t("Regenerate this reply");
       parts.push(iconButton("again", title, { class: "quiet again", title, onclick: () => this.#actions.regenerate(item) }));
@@ -152,6 +139,6 @@ export class ReplyView {
 /** Words for what a reply without text waits for. @param {Item} item */
 function waitingFor({ status, reply }) {
   if (reply?.stopping) return t("Stopping");
-  if (status === ReplyState.SENDING) return reply?.sentAt === null ? t("Waiting for the connection") : t("Sending");
+  if (status === ReplyState.SENDING) return reply?.sent === false ? t("Waiting for the connection") : t("Sending");
   return waitOf(reply?.status ?? null);
 }

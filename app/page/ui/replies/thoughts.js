@@ -1,51 +1,10 @@
 import { element } from "../elements/dom.js";
 import { t } from "../words/translate.js";
 
-/**
- * A model's reasoning before its answer, folded on the page. Most servers send it separately from the text. If it is in
- * `<think>` tags, the history keeps these as they are. It is neither copied nor announced.
- */
-
-const OPEN = "<think>";
-const CLOSE = "</think>";
-/** Some templates put the opening tag into the prompt. Then a reply has only the closing one, on a line of its own. */
-const CLOSE_ALONE = /^[ \t]*<\/think>[ \t]*$/m;
 /** From this length on, a block of shown reasoning ends with its line. */
 const BLOCK_CHARS = 1000;
 
-/**
- * A reply's reasoning (null if it has none), whether that has ended, and the answer after it.
- * @param {string} text
- * @param {{growing?: boolean}} [options]  of a growing text the beginning of a tag is not shown yet
- * @returns {{thought: string | null, ended: boolean, answer: string}}
- */
-export function splitThought(text, { growing = false } = {}) {
-  const start = text.trimStart();
-  if (growing && start !== "" && OPEN.startsWith(start)) return { thought: null, ended: false, answer: "" };
-  if (!start.startsWith(OPEN)) return splitUnopened(text);
-  const end = start.indexOf(CLOSE);
-  if (end === -1) return { thought: start.slice(OPEN.length).trim(), ended: false, answer: "" };
-  return split(start.slice(OPEN.length, end), start.slice(end + CLOSE.length));
-}
-
-/** @param {string} text */
-function splitUnopened(text) {
-  const close = CLOSE_ALONE.exec(text);
-  const before = close === null ? "" : text.slice(0, close.index);
-  // In a code block the tag belongs to the answer.
-  if (close === null || before.includes("```")) return { thought: null, ended: true, answer: text };
-  return split(before, text.slice(close.index + close[0].length));
-}
-
-/**
- * @param {string} thought
- * @param {string} answer
- */
-function split(thought, answer) {
-  return { thought: thought.trim() || null, ended: true, answer: answer.trimStart() };
-}
-
-/** Shows reasoning, folded until it is opened. Hidden if there is none. */
+/** A model's reasoning before its answer, folded until it is opened. Hidden if there is none. It is neither copied nor announced. */
 export class ThoughtFold {
   #name = element("span");
   #shown = "";
@@ -55,12 +14,11 @@ export class ThoughtFold {
   root = element("details", { class: "thought", hidden: true }, element("summary", {}, this.#name), this.#body);
 
   /**
-   * @param {string | null} thought
+   * @param {string} thought
    * @param {{thinking: boolean, ms: number | null}} options  whether it still grows, and how long it took, if that is known
    */
   show(thought, { thinking, ms }) {
-    this.root.hidden = thought === null;
-    if (thought === null) return;
+    this.root.hidden = thought === "";
     this.#write(thought);
     this.#name.className = thinking ? "waiting" : "";
     this.#name.textContent = thinking ? t("Thinking") : thoughtFor(ms);

@@ -1,7 +1,6 @@
 import { element, part } from "../elements/dom.js";
 import { LANGUAGES, chooseLanguage, chosenLanguage, t } from "../words/translate.js";
 import { Kept } from "./kept.js";
-import { notifications } from "./notifications.js";
 
 /**
  * The user's settings for one conversation. Missing ones are the server's.
@@ -35,7 +34,6 @@ export class ConversationSettings {
   };
   #theme = part("setting-theme", HTMLSelectElement);
   #language = part("setting-language", HTMLSelectElement);
-  #notify = part("setting-notify", HTMLInputElement);
 
   /**
    * @param {object} parts
@@ -51,11 +49,6 @@ export class ConversationSettings {
     for (const [tag, name] of Object.entries(LANGUAGES)) this.#language.append(element("option", { value: tag, text: name, lang: tag }));
     part("settings-form", HTMLFormElement).addEventListener("submit", (event) => this.#submit(event));
     this.#controls.model.addEventListener("change", () => this.#fitToModel());
-    this.#notify.addEventListener("change", async () => {
-      // At once, since the browser may ask the user.
-      if (this.#notify.checked) this.#notify.checked = await notifications.enable();
-      else notifications.disable();
-    });
     part("settings-close", HTMLButtonElement).addEventListener("click", () => this.#dialog.close());
     part("settings-reset", HTMLButtonElement).addEventListener("click", () => this.#fill({}));
     for (const opener of document.querySelectorAll("[data-opens=settings]")) opener.addEventListener("click", () => this.#open());
@@ -110,8 +103,6 @@ export class ConversationSettings {
     this.#fill(this.#choice);
     this.#theme.value = this.#parts.theme.chosen;
     this.#language.value = chosenLanguage();
-    rowOf(this.#notify).hidden = !notifications.possible;
-    this.#notify.checked = notifications.enabled;
     this.#dialog.showModal();
   }
 

@@ -12,19 +12,15 @@ const DUCKED_S = 3;
 const LOOK_MS = 40;
 /** How often the server is told how much was played, besides where each word ends: a cut keeps what was told. */
 const REPORT_MS = 100;
-/** Browsers without the CSS Custom Highlight API mark no words. */
-const HIGHLIGHTS = globalThis.CSS?.highlights;
-const NAME = "spoken-word";
 
 /** @typedef {{at: number, fromMs: number, ms: number}} Piece  `at`: its beginning, by the audio clock */
 
 /**
- * Plays the sound of a conversation's replies, one at a time and without gaps, marks the word that is being spoken, and tells
- * the server how much was played. The audio clock tells how much of it was heard.
+ * Plays the sound of a conversation's replies, one at a time and without gaps, and tells the server how much was played. The
+ * audio clock tells how much of it was heard.
  */
 export class Playback {
   #parts;
-  /** The beginning of the word that is marked on the page; -1 if none is. */ #marked = -1;
   /** @type {import("../../client/frames.js").Mark[]} */ #marks = [];
   #reportedMs = 0;
   #fromMs = 0;
@@ -42,7 +38,6 @@ export class Playback {
    * @param {object} parts
    * @param {import("../../client/chat-client.js").ChatClient} parts.client
    * @param {string} parts.conversationId
-   * @param {(turnId: string) => {prose: HTMLElement | null, text: string}} parts.shown  the element and text of a turn's reply
    */
   constructor(parts) {
     this.#parts = parts;
@@ -81,14 +76,12 @@ export class Playback {
 
   silence() {
     this.#stop();
-    this.#unmark();
     this.#marks = [];
   }
 
   close() {
     this.#stop();
     void this.#context.close();
-    this.#unmark();
   }
 
   /** Tells the server how much was played. */
@@ -101,32 +94,9 @@ export class Playback {
   }
 
   #onPlayed() {
-    const { turnId } = this;
     const playedMs = this.#playedMs;
-    if (turnId === null) return;
+    if (this.turnId === null) return;
     if (playedMs - this.#reportedMs >= REPORT_MS || this.#isOver || (this.#ended()?.end_ms ?? 0) > this.#reportedMs) this.report();
-    const { prose, text } = this.#parts.shown(turnId);
-    this.#markWord(prose, text, this.#marks.findLast(({ start_ms: startMs }) => startMs <= playedMs));
-  }
-
-  /**
-   * Marks the word that is being spoken. It makes no element, so the view of the text does not notice.
-   * @param {HTMLElement | null} prose  the element with the reply; null if it is not on the screen
-   * @param {string} text               of the reply
-   * @param {import("../../client/frames.js").Mark | undefined} mark
-   */
-  #markWord(prose, text, mark) {
-    if (mark === undefined || prose === null) return this.#unmark();
-    if (HIGHLIGHTS === undefined || mark.off === this.#marked) return;
-    const range = rangeOf(prose, text, mark);
-    if (range === null) return this.#unmark();
-    this.#marked = mark.off;
-    HIGHLIGHTS.set(NAME, new Highlight(range));
-  }
-
-  #unmark() {
-    this.#marked = -1;
-    HIGHLIGHTS?.delete(NAME);
   }
 
   /** Code points of the reply that were heard, from its marks; a reply that is resumed has none of what was heard before. */
@@ -220,43 +190,4 @@ export class Playback {
       this.#lookAgain(turnId);
     }, LOOK_MS);
   }
-}
-
-/**
- * The place of a word of the text on the screen. Marks of Markdown are missing there, so the word is found by how often the
- * same letters come before it.
- * @param {HTMLElement} prose
- * @param {string} text
- * @param {import("../../client/frames.js").Mark} mark
- */
-function rangeOf(prose, text, { off, len }) {
-  const chars = [...text];
-  const word = chars.slice(off, off + len).join("").trim();
-  if (word === "") return null;
-  const before = chars.slice(0, off).join("").split(word).length - 1;
-  const shown = prose.textContent ?? "";
-  let at = -1;
-  for (let count = 0; count <= before; count += 1) {
-    at = shown.indexOf(word, at + 1);
-    if (at === -1) return null;
-    if (count < before) at += word.length - 1;
-  }
-  return rangeAt(prose, at, at + word.length);
-}
-
-/** @param {HTMLElement} prose @param {number} start @param {number} end  UTF-16 units of its text */
-function rangeAt(prose, start, end) {
-  const range = document.createRange();
-  const texts = document.createTreeWalker(prose, NodeFilter.SHOW_TEXT);
-  let passed = 0;
-  for (let node = texts.nextNode(); node !== null; node = texts.nextNode()) {
-    const length = node.nodeValue?.length ?? 0;
-    if (start >= passed && start < passed + length) range.setStart(node, start - passed);
-    if (end <= passed + length) {
-      range.setEnd(node, end - passed);
-      return range;
-    }
-    passed += length;
-  }
-  return null;
 }

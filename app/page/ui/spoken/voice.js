@@ -56,7 +56,6 @@ export class Voice {
    * @param {string} parts.way
    * @param {(way: string) => void} parts.onWay         the user chose another way to talk
    * @param {(why: unknown) => void} parts.onEnd        why it has ended by itself: a DOMException, a ChatError, "elsewhere" or "lost"
-   * @param {(turnId: string) => {prose: HTMLElement | null, text: string}} parts.shown  the element and text of a turn's reply
    */
   constructor(parts) {
     this.#parts = parts;

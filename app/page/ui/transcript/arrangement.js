@@ -190,7 +190,7 @@ function answer(message, reply, source) {
   const usage = message.usage ?? reply?.done?.usage ?? null;
   const ended = message.status === "complete" ? (reply?.done?.reason ?? "complete") : message.status;
   const status = reply?.state === ReplyState.CALLING ? reply.state : ended;
-  const thought = { text: message.reasoning ?? "", growing: false, ms: thinkingMs(reply, usage) };
+  const thought = { text: message.reasoning ?? "", growing: false, ms: usage?.reasoning_ms ?? null };
   // Calls that are settled in the history are final. More may be known of its open ones.
   const calls = callsOf(message).map((call) => (call.open ? (reply?.callOf(call.callId) ?? call) : call));
   const translated = {
@@ -200,11 +200,6 @@ function answer(message, reply, source) {
     alignment: reply?.alignment ?? [],
   };
   return { ...PLAIN, key, role: /** @type {const} */ ("assistant"), text: message.content, status, reply, usage, thought, calls, ...translated };
-}
-
-/** The reasoning of a reply. The server's own time, if it tells one, is the same on every screen. @param {Reply | null} reply @param {Item["usage"]} usage */
-function thinkingMs(reply, usage) {
-  return usage?.reasoning_ms ?? reply?.reasoning.ms ?? null;
 }
 
 /** @param {Message} message */
@@ -226,7 +221,7 @@ export function liveAnswer(reply) {
   const status = liveStatus(reply);
   const messageId = reply.done?.message_id ?? null;
   const usage = reply.done?.usage ?? null;
-  const thought = { text: reply.reasoning.text, growing: reply.reasoning.growing, ms: thinkingMs(reply, usage) };
+  const thought = { text: reply.reasoning.text, growing: reply.reasoning.growing, ms: usage?.reasoning_ms ?? null };
   const { calls, visible: text, interprets, source, alignment } = reply;
   const translated = { interprets, source, sourceId: interprets === null ? null : reply.messageId, alignment };
   return { ...PLAIN, key: answerKey(reply), role: "assistant", text, status, messageId, reply, usage, thought, calls, ...translated };

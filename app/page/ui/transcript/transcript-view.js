@@ -75,11 +75,6 @@ export class TranscriptView {
     return countCodePoints(this.#items.findLast((item) => item.key === key)?.text ?? "");
   }
 
-  /** The element with a reply's text; null if it is not in the document. @param {string} key @returns {HTMLElement | null} */
-  proseOf(key) {
-    return this.#shown.get(key)?.view.root.querySelector(".prose") ?? null;
-  }
-
   /** Focuses the arrows of a message, since those that were pressed left with the version before. @param {string} messageId */
   focusArrows(messageId) {
     const key = this.#items.findLast((item) => item.messageId === messageId)?.key;

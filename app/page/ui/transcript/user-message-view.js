@@ -5,12 +5,12 @@ import { icon, iconButton } from "../elements/icons.js";
 import { apart, withAttachments } from "../writing/attached-text.js";
 import { failureView, isHopeless, isOfImages } from "../elements/words.js";
 import { t } from "../words/translate.js";
-import { SizeNote, textOf, isSubmit } from "../writing/size-note.js";
+import { textOf, isSubmit } from "../writing/message-text.js";
 
 /** @typedef {import("./arrangement.js").Item} Item */
 /**
  * @typedef {Pick<import("../message-actions.js").MessageActions, "sendAgain" | "edit" | "regenerate" | "continueReply" | "canContinue"
- *   | "showBranch" | "limits"> & import("../replies/call-card.js").CallActions
+ *   | "showBranch"> & import("../replies/call-card.js").CallActions
  *   & {pictures: Pick<import("../pictures/pictures.js").Pictures, "show">}} MessageActions
  */
 
@@ -102,9 +102,7 @@ export class UserMessageView {
     if (this.#item === null || this.#box !== null) return;
     this.#opener = opener;
     const onSend = (/** @type {string} */ text) => this.#send(text);
-    const { length: images } = this.#item.attachments;
-    const limits = () => this.#actions.limits(images);
-    this.#box = new EditBox(apart(this.#item.text).text, { onSend, onClose: () => this.#close(), limits });
+    this.#box = new EditBox(apart(this.#item.text).text, { onSend, onClose: () => this.#close() });
     this.root.classList.add("editing");
     this.#text.after(this.#box.root);
     this.#box.focus();
@@ -135,27 +133,24 @@ function folded({ name, text }) {
 /** A box to edit a message in. Calls `onSend` with the text, and `onClose` when it is closed. */
 class EditBox {
   #field = element("textarea", { "aria-label": t("Your message, edited"), rows: 1 });
-  #size;
   #actions;
 
   /**
    * @param {string} text
-   * @param {{onSend: (text: string) => void, onClose: () => void, limits: () => import("../writing/size-note.js").Limits | null}} actions
+   * @param {{onSend: (text: string) => void, onClose: () => void}} actions
    */
   constructor(text, actions) {
     this.#actions = actions;
     this.#field.value = text;
-    this.#size = new SizeNote(this.#field, actions.limits);
     this.#field.addEventListener("keydown", (event) => this.#onKey(event));
     const send = element("button", { class: "go", type: "submit", text: t("Send") });
     const close = element("button", { class: "plain", type: "button", text: t("Cancel"), onclick: () => actions.onClose() });
     const buttons = element("div", { class: "edit-buttons" }, close, send);
-    this.root = element("form", { class: "edit", "aria-label": t("Edit your message") }, this.#field, this.#size.root, buttons);
+    this.root = element("form", { class: "edit", "aria-label": t("Edit your message") }, this.#field, buttons);
     this.root.addEventListener("submit", (event) => this.#submit(event));
   }
 
   focus() {
-    this.#size.fits();
     this.#field.focus();
     this.#field.setSelectionRange(this.#field.value.length, this.#field.value.length);
   }
@@ -164,7 +159,7 @@ class EditBox {
   #submit(event) {
     event.preventDefault();
     const text = textOf(this.#field.value);
-    if (text === "" || !this.#size.fits()) return;
+    if (text === "") return;
     this.#actions.onClose();
     this.#actions.onSend(text);
   }

@@ -4,7 +4,7 @@ import { icon, iconButton } from "../elements/icons.js";
 import { wordsFor } from "../elements/words.js";
 import { fenced, joined } from "./attached-text.js";
 import { MOST_IMAGES, isImage, isPicture, isUploading, readText, smallOf, whyNot } from "./attachments.js";
-import { SizeNote, isSubmit, textOf, wellFormed } from "./size-note.js";
+import { fits, isSubmit, textOf, wellFormed } from "./message-text.js";
 import { t } from "../words/translate.js";
 
 /** @typedef {import("./attachments.js").Attached} Attached */
@@ -31,8 +31,6 @@ export class Composer {
   #list = part("attachments", HTMLUListElement);
   #announcer = part("announcer", HTMLElement);
   /** @type {Attached[]} */ #attached = [];
-  /** @type {string[]} The attached texts as they follow the message. Made once, as every key press asks for them. */ #texts = [];
-  #size;
   #actions;
 
   /**
@@ -41,18 +39,16 @@ export class Composer {
    * @param {() => void} actions.onStop
    * @param {(text: string, how: {all: boolean}) => number | null} actions.onWritten  offers the text before it is sent. Returns
    *   how many UTF-16 units were taken; null: nobody takes it. `all`: the user pressed Send
-   * @param {(words: string) => void} actions.onTrouble  something can't be attached
+   * @param {(words: string) => void} actions.onTrouble  something can't be attached or sent
    * @param {import("./drafts.js").Drafts} actions.drafts
    * @param {() => string} actions.current  the id of the conversation that is shown
    * @param {object} actions.images
    * @param {() => number | null} actions.images.limit  the most bytes of an image; 0 if the model takes none, null before it is known
    * @param {(file: File) => Promise<import("../../client/frames.js").Attachment>} actions.images.upload  raises ChatError
-   * @param {() => import("./size-note.js").Limits | null} actions.limits
+   * @param {() => Parameters<typeof fits>[1]} actions.limits
    */
   constructor(actions) {
     this.#actions = actions;
-    this.#size = new SizeNote(this.#field, actions.limits, () => this.#text);
-    this.#form.after(this.#size.root);
     this.#form.addEventListener("submit", (event) => this.#submit(event));
     this.#field.addEventListener("keydown", (event) => {
       if (isSubmit(event)) this.#submit(event);
@@ -106,7 +102,6 @@ export class Composer {
   /** Puts a text into the box. @param {string} text */
   #restore(text) {
     this.#field.value = text;
-    this.#size.fits();
     this.#fit();
   }
 
@@ -130,7 +125,8 @@ export class Composer {
     if (this.#give({ all: true })) return;
     const text = this.#text;
     const images = this.#images;
-    if (text === "" || this.#attached.some(isUploading) || !this.#size.fits()) return;
+    if (text === "" || this.#attached.some(isUploading)) return;
+    if (!fits(text, this.#actions.limits())) return this.#actions.onTrouble(wordsFor({ code: "content_too_long", message: "" }));
     if (this.#attached.length > 0) this.#put([]);
     this.#write("");
     this.#actions.onSend(text, images);
@@ -141,7 +137,6 @@ export class Composer {
     const taken = this.#actions.onWritten(this.#field.value, how);
     if (taken === null) return false;
     this.#field.setRangeText("", 0, taken, "preserve");
-    this.#size.fits();
     this.#fit();
     this.#keepDraft();
     return true;
@@ -149,7 +144,7 @@ export class Composer {
 
   /** The whole message: the text in the box, and the attached texts. */
   get #text() {
-    return joined(textOf(this.#field.value), this.#texts);
+    return joined(textOf(this.#field.value), this.#attached.flatMap((one) => (isPicture(one) ? [] : [fenced(one)])));
   }
 
   /** The uploaded images of the message. */
@@ -162,7 +157,7 @@ export class Composer {
   }
 
   #fit() {
-    const empty = this.#field.value.trim() === "" && this.#texts.length === 0;
+    const empty = this.#field.value.trim() === "" && this.#attached.every(isPicture);
     this.#send.disabled = empty || this.#attached.some(isUploading);
     // A message needs words: an image alone asks nothing.
     this.#field.placeholder = this.#images.length > 0 ? t("Write something about the image") : t("Write a message");
@@ -260,7 +255,6 @@ export class Composer {
   #put(attached, byUser = true) {
     this.#showAttached(attached);
     this.#actions.drafts.keepAttachments(this.#actions.current(), attached);
-    this.#size.fits();
     this.#fit();
     if (byUser) this.focus();
   }
@@ -269,7 +263,6 @@ export class Composer {
   #showAttached(attached) {
     const focused = [...this.#list.children].findIndex((chip) => chip.contains(document.activeElement));
     this.#attached = attached;
-    this.#texts = attached.flatMap((one) => (isPicture(one) ? [] : [fenced(one)]));
     this.#list.hidden = attached.length === 0;
     this.#list.replaceChildren(...attached.map((one) => this.#chip(one)));
     // The end of an upload must not move the focus.
