@@ -385,7 +385,6 @@ def _options_per_device(settings: Settings) -> Iterator[EngineOptions]:
         reply_tokens=settings.reply_tokens,
         max_batch=settings.max_batch,
         kv_bytes=settings.kv_memory,
-        kv_idle_s=settings.kv_idle_s,
         quantize=settings.quantize,
     )
     for device in settings.devices:

@@ -5,15 +5,12 @@
 another holder is copied before it is written.
 
 `PagedCache` has two tensors of pages for each layer, which are made once and never move. On a CPU the system provides their
-memory when a page is first written, and takes it back by `give_back`. A layer is made when the model first writes to it,
-with the shapes that it writes, so no table of model types is needed.
+memory when a page is first written. A layer is made when the model first writes to it, with the shapes that it writes, so no
+table of model types is needed.
 """
 
 from __future__ import annotations
 
-import ctypes
-import math
-import mmap
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -165,9 +162,7 @@ class PagePool:
         self._holders = array("i", bytes(4 * total))
         self._kept = bytearray(total)
         self._free = list(range(total - 1, -1, -1))
-        self._cached: OrderedDict[int, int] = OrderedDict()  # page: sweeps before its release
-        self._sweeps = 0
-        self._stale: set[int] = set()
+        self._cached: OrderedDict[int, None] = OrderedDict()
 
     @property
     def free(self) -> int:
@@ -188,11 +183,6 @@ class PagePool:
     def available(self) -> int:
         """Pages that a request can have."""
         return len(self._free) + len(self._cached)
-
-    @property
-    def stale(self) -> int:
-        """Free pages that were written to, so that they take memory."""
-        return len(self._stale)
 
     def pages_for(self, tokens: int) -> int:
         """Return how many pages `tokens` tokens take."""
@@ -244,22 +234,8 @@ class PagePool:
         self._kept[page] = False
         if not self._holders[page]:
             del self._cached[page]
-            self._set_free(page)
+            self._free.append(page)
             self.changes += 1
-
-    def sweep(self) -> None:
-        """Have the cache forget the pages that it alone has held since before the last sweep."""
-        old = [page for page, sweeps in self._cached.items() if sweeps < self._sweeps]
-        for page in old:
-            if page in self._cached:  # it may have gone with the page that it continued
-                self.evict(page)
-        self._sweeps += 1
-
-    def take_stale(self, most: int) -> list[int]:
-        """Return up to `most` free pages that were written to, in ascending order; they count as unwritten from now on."""
-        pages = sorted(islice(self._stale, most))
-        self._stale.difference_update(pages)
-        return pages
 
     def check_idle(self) -> None:
         """Raise RuntimeError if a page is held although nothing runs: a leak must not go unseen."""
@@ -272,7 +248,6 @@ class PagePool:
         if not self._free:
             self.evict(next(iter(self._cached)))
         page = self._free.pop()
-        self._stale.discard(page)
         self._holders[page] = 1
         return page
 
@@ -288,14 +263,10 @@ class PagePool:
             if self._holders[page]:
                 continue
             if self._kept[page]:
-                self._cached[page] = self._sweeps
+                self._cached[page] = None
             else:
-                self._set_free(page)
+                self._free.append(page)
         self.changes += 1
-
-    def _set_free(self, page: int) -> None:
-        self._free.append(page)
-        self._stale.add(page)
 
 
 class Match(NamedTuple):
@@ -452,20 +423,13 @@ class LayerPages(NamedTuple):
     @classmethod
     def make(cls, keys: Tensor, values: Tensor, pages: int, size: int) -> LayerPages:
         """Make `pages` pages of `size` tokens, for keys and values like these, (rows, heads, head size)."""
-        made = [_reserved(one, pages, size) for one in (keys, values)]
+        made = [one.new_empty(pages, one.shape[1], size, one.shape[2]) for one in (keys, values)]
         return cls(made[0].transpose(1, 2), made[1].transpose(1, 2))
 
     @property
     def bytes_per_token(self) -> int:
         """Memory for one token, in bytes."""
         return sum(one.element_size() * one.shape[2] * one.shape[3] for one in self)
-
-    def give_back(self, pages: Sequence[int]) -> None:
-        """Return the memory of pages, in ascending order, to the system: on a CPU, under Linux. Their content is lost."""
-        for store in self:
-            begin, size = store.data_ptr(), store.stride(0) * store.element_size()
-            for first, stop in _runs(pages):
-                _give_back(begin + first * size, begin + stop * size)
 
 
 Store = Callable[[LayerPages, StepLayout, Tensor, Tensor], None]
@@ -505,11 +469,6 @@ class PagedCache(Cache):
             for store in layer:
                 for source, target in copies:
                     store[target].copy_(store[source])
-
-    def give_back(self, pages: Sequence[int]) -> None:
-        """Return the memory of pages in all layers: see `LayerPages.give_back`."""
-        for layer in self.layers:
-            layer.give_back(pages)
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_args: Any, **_kwargs: Any
@@ -551,34 +510,3 @@ class PagedCache(Cache):
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:  # noqa: ARG002
         """Return (positions, offset) of masks, which are not used, since attention makes its own."""
         return self.pages * self.page_size, 0
-
-
-def _reserved(like: Tensor, pages: int, size: int) -> Tensor:
-    """Return memory for pages, (pages, heads, page size, head size)."""
-    shape = pages, like.shape[1], size, like.shape[2]
-    if like.device.type != "cpu":
-        return like.new_empty(shape)
-    # It begins at a page of the system, so that pages can be given back without their neighbors.
-    length = math.prod(shape) * like.element_size()
-    memory = like.new_empty(length + mmap.PAGESIZE, dtype=torch.uint8)
-    start = -memory.data_ptr() % mmap.PAGESIZE
-    return memory[start : start + length].view(like.dtype).view(shape)
-
-
-def _runs(pages: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first page of each run of neighboring pages, and the page after its last."""
-    first = 0
-    for place in range(1, len(pages) + 1):
-        if place == len(pages) or pages[place] != pages[place - 1] + 1:
-            yield pages[first], pages[place - 1] + 1
-            first = place
-
-
-_LIBC = ctypes.CDLL(None)
-
-
-def _give_back(start: int, stop: int) -> None:
-    """Give the whole system pages between two addresses back. Locked memory stays."""
-    start, stop = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, stop // mmap.PAGESIZE * mmap.PAGESIZE
-    if start < stop:
-        _LIBC.madvise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), mmap.MADV_DONTNEED)

@@ -28,9 +28,6 @@ import msgspec
 
 from engine.messages import REPLY_TOKENS, EngineStatistics
 
-KV_IDLE_S = 900.0
-"""Seconds after which keys and values that nobody uses are given up, by default."""
-
 _ON_CPU = frozenset({"cpu", "auto"})
 
 
@@ -38,8 +35,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of one engine. `model` is a hub name or a folder; None and "auto" leave the choice to the loader.
 
     `kv_bytes` bounds the memory for keys and values. If it is None, this engine gets the share `memory_share` of what
-    the loader would take. `kv_idle_s`: keys and values that nobody uses for so long are given up, on a CPU. `threads`:
-    compute threads on the CPU; None: PyTorch's default. `pickled_weights`: also load weights that are not safetensors.
+    the loader would take. `threads`: compute threads on the CPU; None: PyTorch's default. `pickled_weights`: also load weights that are not safetensors.
     `reply_tokens`: the longest reply if its sender names no limit. `quantize`: the kind of the linear layers' weights.
     """
 
@@ -50,7 +46,6 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     reply_tokens: int = REPLY_TOKENS
     max_batch: int | None = None
     kv_bytes: int | None = None
-    kv_idle_s: float = KV_IDLE_S
     memory_share: float = 1.0
     threads: int | None = None
     quantize: str = "none"

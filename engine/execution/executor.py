@@ -6,7 +6,6 @@ run, or what becomes of the logits.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -56,7 +55,7 @@ class Executor:
     """Runs a model for up to `slots` replies at once, with the pages of its budget.
 
     `feeds`: a launch returns before the device has computed, and a span may use the token that the last step chose before
-    that token is fetched. `gives_back`: pages that nobody uses can be returned to the system.
+    that token is fetched.
     """
 
     def __init__(self, model: LoadedModel, *, slots: int) -> None:
@@ -77,7 +76,6 @@ class Executor:
         self._threads = ComputeThreads(self._most_threads) if model.device.type == "cpu" else None
         self._learns: ComputeThreads | None = None
         self.feeds = False
-        self.gives_back = model.device.type == "cpu" and sys.platform == "linux"
         if model.device.type == "cuda":
             self.feed()
         if (
@@ -132,10 +130,6 @@ class Executor:
         """Copy pages, in order, before the next launch. Raises OutOfMemory."""
         with _out_of_memory_reported():
             self._runner.cache.copy(copies)
-
-    def give_back(self, pages: Sequence[int]) -> None:
-        """Return the memory of pages that nobody holds, in ascending order, if it `gives_back`."""
-        self._runner.cache.give_back(pages)
 
     def launch(self, spans: Sequence[Span]) -> LaunchedStep:
         """Begin to compute spans, in the order that `Runner.run` requires. Fetch the step before the next launch, or never.

@@ -94,7 +94,7 @@ def _load(
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     model = load(options, progress=lambda stage, share: channel.send(Loading(stage, share)))
-    core = EngineCore(model, kv_idle_s=options.kv_idle_s, request_decode=dispatcher.look)
+    core = EngineCore(model, request_decode=dispatcher.look)
     how = detect_format(model.tokenizer)
     log.info("replies are parsed: %s", how.name if how is not None else "they are only text")
     dispatcher.set_request_builder(

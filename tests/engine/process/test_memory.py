@@ -1,10 +1,9 @@
-"""The process of the bundled model takes no more memory than its log says, and gives back what nobody uses."""
+"""The process of the bundled model takes no more memory than its log says."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-import sys
 from collections.abc import AsyncIterator
 
 import pytest
@@ -14,7 +13,6 @@ from engine.machine import EngineOptions
 from engine.messages import EngineStatistics, Finished, Message, Params, Request
 from engine.process.client import EngineClient
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is given back under Linux alone")
 AT_ONCE = 8
 PROMPTS = 16
 CACHED = 4 << 20
@@ -23,7 +21,7 @@ CACHED = 4 << 20
 
 @pytest.fixture
 async def engine(capfd: pytest.CaptureFixture[str]) -> AsyncIterator[EngineClient]:
-    options = EngineOptions(model=str(DEMO_MODEL), device="cpu", max_batch=AT_ONCE, kv_idle_s=5.0)
+    options = EngineOptions(model=str(DEMO_MODEL), device="cpu", max_batch=AT_ONCE)
     async with EngineClient(options).running() as client:
         await client.ready(timeout_s=100)
         yield client
@@ -40,7 +38,7 @@ async def read(engine: EngineClient, number: int) -> None:
     assert end.error is None
 
 
-async def test_memory_stays_below_what_is_said_and_falls_when_nobody_asks(
+async def test_memory_stays_below_what_is_said(
     engine: EngineClient, capfd: pytest.CaptureFixture[str]
 ) -> None:
     seen: list[EngineStatistics] = []
@@ -61,14 +59,9 @@ async def test_memory_stays_below_what_is_said_and_falls_when_nobody_asks(
     async with asyncio.timeout(60):
         while engine.statistics().running or max(one.kv_cached_bytes for one in seen) < CACHED:  # noqa: ASYNC110 - nobody is notified
             await asyncio.sleep(0.05)
-        while engine.statistics().kv_cached_bytes:  # noqa: ASYNC110 - likewise
-            await asyncio.sleep(0.05)
     watching.cancel()
     found = re.search(r"memory: at most about ([\d,]+) MB", capfd.readouterr().err)
     assert found is not None
     bound = int(found[1].replace(",", "")) * 10**6
     assert bound < 10**9, "it is a model of 5 MB"
-    most = max(one.resident_bytes for one in seen)
-    parked = max(one.kv_cached_bytes for one in seen)
-    assert most < bound
-    assert engine.statistics().resident_bytes < most - parked // 2
+    assert max(one.resident_bytes for one in seen) < bound
