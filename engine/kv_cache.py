@@ -34,12 +34,6 @@ CUDA_KV_SHARE = 0.95
 KEPT_SHARE = 0.25
 """Memory for prompts kept for later turns, relative to that of all replies at once. They also use what replies leave free."""
 
-WORKING_BYTES = 64 << 20
-"""Memory for requests, formats and what libraries allocate when they are first used."""
-
-STATES, INNER_STATES, LOGITS = 8, 4, 4
-"""The most float32 copies that a step has at once of its hidden states, of its feed-forward states, and of its logits."""
-
 CPU_PAGE = 64
 
 CUDA_PAGE = 256
@@ -114,15 +108,6 @@ def kv_budget(
             f"Keys and values have room for {context} tokens, which is too little. Raise MIDSTREAM_KV_MEMORY."
         )
     return KVBudget(total // page, page, context, bytes_per_token)
-
-
-def working_bytes(*, hidden: int, inner: int, vocabulary: int, tokens: int, max_batch: int) -> int:
-    """Return about how much memory an engine takes at most beside weights, keys and values.
-
-    `hidden`, `inner`: the widths of a layer and of its feed-forward part; `tokens`: of the largest step.
-    """
-    states = tokens * (STATES * hidden + INNER_STATES * inner)
-    return WORKING_BYTES + 4 * (states + LOGITS * max_batch * vocabulary)
 
 
 class PageCopy(NamedTuple):

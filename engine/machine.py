@@ -198,18 +198,6 @@ def resident_bytes() -> int:
         return most if sys.platform == "darwin" else most * 1024
 
 
-def most_memory(*, taken: int, kv: int, kv_tokens: int, working: int) -> str:
-    """Return in words how much memory a process may take at most. `taken`: with the model loaded. Pure."""
-    return (
-        f"at most about {_megabytes(taken + kv + working)}: {_megabytes(taken)} with weights and libraries, "
-        f"{_megabytes(kv)} for keys and values of {kv_tokens:,} tokens, {_megabytes(working)} to work with"
-    )
-
-
-def _megabytes(count: int) -> str:
-    return f"{count / 10**6:,.0f} MB"
-
-
 def triton_trouble() -> tuple[str, str] | None:
     """Return why Triton can't compile kernels and how to fix that; None if it can, or if it is not installed.
 

@@ -236,8 +236,7 @@ class LoadedModel:
     """A language model on its device, and its tokenizer: a causal one with a chat template, or one that translates.
 
     `defaults` has a value for every field of `Params` that a generation config can define. `eos_ids` end a reply.
-    `vocabulary` counts the ids that the model can embed. `grammars`: None if replies can't be held to any. `working_bytes`:
-    about the most memory that is taken besides weights, keys and values.
+    `vocabulary` counts the ids that the model can embed. `grammars`: None if replies can't be held to any.
     """
 
     name: str
@@ -251,7 +250,6 @@ class LoadedModel:
     grammars: GrammarCompiler | None = None
     translation_config: TranslationConfig | None = None
     vision_config: VisionConfig | None = None
-    working_bytes: int = 0
 
     @property
     def context_tokens(self) -> int:
