@@ -27,7 +27,7 @@ MODEL ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: tests docs help install run lint check specs test test-long coverage test-deep schemas sanitize test-clients test-upstreams vllm test-vllm test-wheel test-pythons test-peers bench bench-engine bench-peers bench-gpu check-gpu chaos attack release clean
+.PHONY: tests docs help install run lint check specs test test-long coverage test-deep schemas sanitize test-clients test-upstreams vllm test-vllm test-wheel test-pythons test-peers bench bench-engine bench-peers check-gpu chaos attack release clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -111,10 +111,7 @@ bench-engine: $(DEV) ## the engine beside its peers on random weights, against i
 bench-peers: $(DEV) $(VLLM) $(LLAMA) ## beside vLLM and llama-server, which are installed first in a quarter of an hour
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.bench.peers $(ARGS)
 
-# These two install nothing, since machines with a GPU often have no network.
-bench-gpu: ## the same on a CUDA device, offline: models of 1.5 and 8 billion random weights
-	@bash tests/gpu/check.sh tests.bench.engine.gpu $(ARGS)
-
+# It installs nothing, since machines with a GPU often have no network.
 check-gpu: ## the engine and the service on one CUDA device, offline, in eight minutes: right or wrong, and how fast
 	@bash tests/gpu/check.sh
 
