@@ -185,10 +185,11 @@ def run_lab(
     file: str = "",
     parts: Sequence[str] = (),
     usual: Sequence[str] = (),
+    more: Callable[[argparse.ArgumentParser], object] = lambda _parser: None,
 ) -> int:
     """Run a lab as its command line asks; return 0 if every target is met, 1 if not, 2 if nothing could be measured.
 
-    With `--quick` only targets about faults count. `measure` gets `quick` and `only` (a selection of `parts`). The
+    With `--quick` only targets about faults count. `measure` gets `quick`, `only` (a selection of `parts`) and what `more` adds. The
     `usual` parts, by default all, are written to `file` in docs/bench if they run in full.
     """
     usual = usual or parts
@@ -200,6 +201,7 @@ def run_lab(
         )
     default = f" (docs/bench/{file}, if no other parts are chosen)" if file else ""
     parser.add_argument("--out", type=Path, help=f"file for results{default}")
+    more(parser)
     options = parser.parse_args()
     try:
         report = measure(options)
