@@ -64,7 +64,7 @@ test-long: $(DEV) ## what takes a processor a quarter of a minute or more: model
 coverage: $(DEV) ## all of both, with branch coverage of 95 % or more; takes half as long again
 	@$(PYTEST) -m '$(HERE)' --cov --cov-report=term-missing:skip-covered $(ARGS)
 
-test-deep: $(DEV) ## what takes a minute of a processor and changes seldom: each family of models, the page a minute in the background
+test-deep: $(DEV) ## what takes a minute and changes seldom: the page a minute in the background
 	@env -u PYTHONDONTWRITEBYTECODE HF_HUB_OFFLINE=1 $(BIN)/pytest -v -m deep tests $(ARGS)
 
 tests: # a folder, so make would call it done

@@ -44,7 +44,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str = "auto"
     pickled_weights: bool = False
     reply_tokens: int = REPLY_TOKENS
-    max_batch: int | None = None
+    max_batch: int = 32
     kv_bytes: int | None = None
     memory_share: float = 1.0
     threads: int | None = None

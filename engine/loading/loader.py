@@ -101,7 +101,7 @@ def load(options: EngineOptions, progress: Progress = lambda _stage, _share: Non
         tokenizer=tokenizer,
         defaults=defaults_of(module.generation_config, options.reply_tokens),
         eos_ids=ends,
-        max_batch=options.max_batch or DEFAULT_MAX_BATCH,
+        max_batch=options.max_batch,
         vocabulary=vocabulary,
         kv=_budget(
             options,
@@ -143,7 +143,6 @@ def before_weights(
 
 SAMPLING_FIELDS = ("do_sample", "temperature", "top_p", "top_k", "repetition_penalty", "min_p")
 _WEIGHTS = "Loading weights"
-DEFAULT_MAX_BATCH = 32
 log = logging.getLogger(__name__)
 
 
@@ -294,7 +293,7 @@ def _translator(
         tokenizer=tokenizer,
         defaults=defaults if most < 1 else msgspec.structs.replace(defaults, max_new_tokens=most),
         eos_ids=eos_ids_of(generation, tokenizer.eos_token_id),
-        max_batch=options.max_batch or DEFAULT_MAX_BATCH,
+        max_batch=options.max_batch,
         vocabulary=made.vocabulary,
         kv=_budget(options, device, bytes_per_token=bytes_per_token, window=window, page=TRANSLATION_PAGE),
         translation_config=TranslationConfig(
@@ -398,7 +397,7 @@ def _budget(
         size,
         bytes_per_token=bytes_per_token,
         window=window,
-        max_batch=options.max_batch or DEFAULT_MAX_BATCH,
+        max_batch=options.max_batch,
         page_size=page,
         is_limit=options.kv_bytes is None,
     )
