@@ -235,7 +235,7 @@ class EngineClient(SingleEngine):
         raise AssertionError("numbers have no end")
 
     def _put_to_sleep(self) -> bool:
-        """Whether a process on demand is not needed any more. From then on, requests wait for the next one."""
+        """Return whether a process on demand is not needed any more. If so, requests wait for the next one from now on."""
         now = time.monotonic()
         if self._known_facts is None or self.open_requests or self._counts:
             self._used_at = now

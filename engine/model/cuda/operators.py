@@ -1,7 +1,7 @@
 """Attention over the pages of the KV cache, and sampling, by Triton kernels on a CUDA device.
 
-The kernels are torch operators, so a step can be traced without a device to check its shapes and to count its launches. This
-module lays each kernel out over the device's multiprocessors. It checks tensors' shapes, but trusts the cache's page numbers.
+The kernels are torch operators, so a step can be traced without a device to check its shapes. This module lays each kernel
+out over the device's multiprocessors. It checks tensors' shapes, but trusts the cache's page numbers.
 """
 
 from __future__ import annotations
@@ -35,9 +35,6 @@ PROMPT_ROWS = 128
 
 LARGE_HEAD = 256
 """Bytes of a key. Larger keys halve a program's rows and keys, since a multiprocessor's shared memory holds no more."""
-
-LAUNCHES = {"attend_decode": 2, "attend_prompts": 1, "store_rows": 1}
-"""How many kernels each operator launches."""
 
 _library: Any = torch.library.Library("midstream", "DEF")  # type: ignore[no-untyped-call]
 
