@@ -436,7 +436,7 @@ class PagedCache(Cache):
         self.pages = pages
         self.page_size = page_size
         self._store = store
-        self._step: StepLayout | None = None
+        self._step: StepLayout
 
     @property
     def bytes_per_token(self) -> int:
@@ -459,8 +459,6 @@ class PagedCache(Cache):
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_args: Any, **_kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Store a step's keys and values, (1, heads, rows, head size); return the layer's pages, or gathered contexts."""
-        if self._step is None:
-            raise RuntimeError("the cache was written to outside a step")
         keys, values = key_states[0].transpose(0, 1), value_states[0].transpose(0, 1)
         layer = self.layer(layer_idx, keys, values)
         self._store(layer, self._step, keys, values)
@@ -483,8 +481,6 @@ class PagedCache(Cache):
         """
         if layer_idx is None:
             return 0
-        if self._step is None:
-            raise RuntimeError("the cache was read outside a step")
         positions = self._step.position_ids[0]
         return positions - torch.arange(len(positions), device=positions.device)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.execution.executor import LaunchedStep, Outcome
-from engine.kv_cache import PagedCache, PrefixCache
+from engine.kv_cache import PagedCache
 from engine.messages import Chunk, Finished, FinishReason, Output, Prefilling, Queued, Started
 from engine.model.cuda.graphs import PendingTokens
 from engine.scheduling.core import EngineCore
@@ -323,28 +322,6 @@ def test_branches_and_replies_that_are_preempted_write_what_they_write_alone(pag
     assert page == 256 or core.statistics().preemptions > 0
     for name, text in jobs.items():
         assert tokens_of(outputs, name) == alone(text, 40)
-
-
-def test_an_end_is_told_though_what_was_computed_cannot_be_kept(
-    core: EngineCore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def broken(*_arguments: object, **_options: object) -> None:
-        raise KeyError("no such page")
-
-    monkeypatch.setattr(PrefixCache, "insert", broken)
-    core.submit(prepared_request("a", prompt(40)))
-    core.submit(prepared_request("b", prompt(40), LONG))
-    with caplog.at_level(logging.ERROR):
-        outputs = [output for _ in range(9) for output in core.step()]
-        core.cancel("b")
-        outputs += core.step()
-    assert end_of(outputs, "a").reason is FinishReason.LENGTH
-    assert end_of(outputs, "b").reason is FinishReason.CANCELLED
-    assert "could not be kept" in caplog.text
-    assert not core.busy
-    core.step()  # no page is held by nobody
-    monkeypatch.undo()
-    assert ended(core, prepared_request("c", prompt(40))).cached_tokens == 0
 
 
 HOT = greedy(do_sample=True, temperature=1.5, top_p=0.9)
