@@ -473,16 +473,9 @@ class PagedCache(Cache):
             self.layers.append(LayerPages.make(keys, values, self.pages, self.page_size))
         return self.layers[number]
 
-    def get_seq_length(self, layer_idx: int | None = None) -> int | Tensor:  # type: ignore[override] # per row
-        """Return the positions of a step's rows minus their row numbers, (rows,), for a layer; 0 without one.
-
-        Layers that scale queries by position, such as Llama 4's, add row numbers to this. Modules that ask for no layer
-        need no length, since they always receive position ids.
-        """
-        if layer_idx is None:
-            return 0
-        positions = self._step.position_ids[0]
-        return positions - torch.arange(len(positions), device=positions.device)
+    def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002
+        """Return 0: modules need no length, since they always receive position ids."""
+        return 0
 
     def get_query_offset(self, layer_idx: int = 0) -> int:  # noqa: ARG002
         """Return the offset of masks, which are not used, since attention makes its own."""

@@ -28,7 +28,7 @@ from engine.model.devices import available_bytes, is_out_of_memory
 from engine.model.fused_decoder import FusedDecoder, fused_decoder
 from engine.step_layout import LARGEST_PREFILL, Span
 
-SERVED_LAYERS = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
+SERVED_LAYERS = frozenset({"full_attention", "sliding_attention"})
 
 LENGTH = 32
 """Tokens of the trial: two chunks of a prompt and three decode steps, alongside another reply."""
@@ -70,7 +70,7 @@ def check_kind(model: str, config: PreTrainedConfig, kind: Any) -> None:
     if kind._is_stateful or others:  # noqa: SLF001
         layers = ", ".join(sorted(others)) or "recurrent"
         raise ModelNotUsable(
-            f"The model {model!r} keeps a state that no KV cache holds ({layers} layers); {OTHER_ENGINE}."
+            f"The model {model!r} has layers that a KV cache alone does not serve ({layers}); {OTHER_ENGINE}."
         )
     if not kind.is_backend_compatible():
         raise ModelNotUsable(

@@ -40,7 +40,6 @@ TERMS: dict[str, dict[str, Any]] = {
     "plain": {},
     "window": {"window": int(1000 * UNIT)},
     "softcap": {"softcap": 30.0},
-    "chunk": {"chunk": int(2048 * UNIT)},
 }
 MANY_TERMS = {"8B", "demo"}
 """The layers that are tried with all terms."""
@@ -149,8 +148,6 @@ def visible(start: int, stop: int, terms: AttentionParams) -> Tensor:
     seen = keys <= queries
     if terms.window is not None:
         seen &= keys > queries - terms.window
-    if terms.chunk is not None:
-        seen &= keys // terms.chunk == queries // terms.chunk
     return seen
 
 
