@@ -107,11 +107,13 @@ def test_no_row_may_be_garbage_in_any_precision(dtype: torch.dtype, spoiled: int
 
 NOT_BUILT = {
     "gemma4": (
-        Gemma4TextConfig(**SIZES, num_kv_shared_layers=1),
+        Gemma4TextConfig(
+            **SIZES | {"num_hidden_layers": 12}, num_kv_shared_layers=6, vocab_size_per_layer_input=VOCABULARY
+        ),
         "some of its layers attend to keys and values of other layers",
     ),
     "gpt-oss": (GptOssConfig(**SIZES, num_local_experts=4), "attention sinks"),
-    "bert": (BertConfig(**SIZES, is_decoder=True), "masks attention with rules of its own"),
+    "bert": (BertConfig(**SIZES), "masks attention with rules of its own"),
 }
 
 

@@ -204,13 +204,9 @@ def test_after_a_cancel_what_was_seen_is_taken_up_and_no_more(core: EngineCore, 
 
 def test_another_salt_takes_up_nothing_but_what_is_shared(core: EngineCore) -> None:
     system, first, second = prompt(32), prompt(9, salt=1), prompt(9, salt=2)
-    outputs = run_out(
-        core,
-        *(
-            prepared_request(name, [*system, *rest], cache_salt=name, shared_tokens=32)
-            for name, rest in (("a", first), ("b", second))
-        ),
-    )
+    outputs = list[Output]()
+    for name, rest in (("a", first), ("b", second)):
+        outputs += run_out(core, prepared_request(name, [*system, *rest], cache_salt=name, shared_tokens=32))
     assert [end_of(outputs, name).cached_tokens for name in "ab"] == [0, 32]
     assert tokens_of(outputs, "b") == alone([*system, *second], 8)
     assert ended(core, prepared_request("c", [*system, *first, *first], cache_salt="c")).cached_tokens == 0
