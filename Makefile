@@ -27,7 +27,7 @@ MODEL ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: tests docs help install run lint check specs test test-long coverage test-deep schemas sanitize test-clients test-upstreams vllm test-vllm test-wheel test-pythons test-peers bench bench-engine bench-peers bench-gpu check-gpu chaos attack release clean
+.PHONY: tests docs help install run lint check specs test test-long coverage schemas sanitize test-clients test-upstreams vllm test-vllm test-wheel test-pythons test-peers bench bench-engine bench-peers check-gpu chaos attack release clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -53,7 +53,7 @@ specs: $(DEV) ## write the specifications and the page's types anew, from the ty
 	@$(BIN)/python -m specs
 
 PYTEST := env -u PYTHONDONTWRITEBYTECODE HF_HUB_OFFLINE=1 $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder --durations 15
-HERE := not clients and not deep and not models and not peers and not vllm
+HERE := not clients and not models and not peers and not vllm
 
 test: $(DEV) ## every test that does not take long: a quarter of an hour
 	@$(PYTEST) -m '$(HERE) and not long' --hypothesis-profile quick $(ARGS)
@@ -63,9 +63,6 @@ test-long: $(DEV) ## what takes a processor a quarter of a minute or more: model
 
 coverage: $(DEV) ## all of both, with branch coverage of 95 % or more; takes half as long again
 	@$(PYTEST) -m '$(HERE)' --cov --cov-report=term-missing:skip-covered $(ARGS)
-
-test-deep: $(DEV) ## what takes a minute of a processor and changes seldom: each family of models
-	@env -u PYTHONDONTWRITEBYTECODE HF_HUB_OFFLINE=1 $(BIN)/pytest -v -m deep tests $(ARGS)
 
 tests: # a folder, so make would call it done
 	@echo "The verb is: make test" >&2; exit 2
@@ -111,10 +108,7 @@ bench-engine: $(DEV) ## the engine beside its peers on random weights, against i
 bench-peers: $(DEV) $(VLLM) $(LLAMA) ## beside vLLM and llama-server, which are installed first in a quarter of an hour
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.bench.peers $(ARGS)
 
-# These two install nothing, since machines with a GPU often have no network.
-bench-gpu: ## the same on a CUDA device, offline: models of 1.5 and 8 billion random weights
-	@bash tests/gpu/check.sh tests.bench.engine.gpu $(ARGS)
-
+# It installs nothing, since machines with a GPU often have no network.
 check-gpu: ## the engine and the service on one CUDA device, offline, in eight minutes: right or wrong, and how fast
 	@bash tests/gpu/check.sh
 

@@ -45,7 +45,7 @@ from engine.errors import ModelNotUsable, install_command
 from engine.loading.preflight import GGUF, GGUF_REFUSED, check_libraries, check_options
 from engine.machine import EngineOptions, child_environment, shared_out
 from engine.messages import Languages, ModelFacts, Params
-from engine.process.client import EngineClient, EngineOnDemand
+from engine.process.client import EngineClient
 from engine.served_models import EngineFleet, InvalidModels, ServedModel, ServedModels
 from engine.upstream.engine import UpstreamEmbedder, UpstreamEngine, UpstreamFleet
 from engine.upstream.monitor import ListingFailed, ServerAway, listed_models
@@ -385,7 +385,6 @@ def _options_per_device(settings: Settings) -> Iterator[EngineOptions]:
         reply_tokens=settings.reply_tokens,
         max_batch=settings.max_batch,
         kv_bytes=settings.kv_memory,
-        kv_idle_s=settings.kv_idle_s,
         quantize=settings.quantize,
     )
     for device in settings.devices:
@@ -434,7 +433,7 @@ def serves_translator(settings: Settings) -> bool:
     return settings.is_bundled and not settings.runs_vllm
 
 
-def translator(settings: Settings) -> EngineOnDemand:
+def translator(settings: Settings) -> EngineClient:
     """Return the translator's engine. One thread is enough for weights of this size; the other model has the rest."""
     options = EngineOptions(
         model=str(TRANSLATOR),
@@ -444,7 +443,7 @@ def translator(settings: Settings) -> EngineOnDemand:
         kv_bytes=_TRANSLATOR_KV_BYTES,
         threads=1,
     )
-    return EngineOnDemand(lambda: EngineClient(options), TRANSLATOR_FACTS)
+    return EngineClient(options, on_demand=TRANSLATOR_FACTS)
 
 
 class Package(msgspec.Struct, frozen=True, kw_only=True):

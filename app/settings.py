@@ -20,7 +20,6 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta, inspect
 
-from engine.machine import KV_IDLE_S
 from engine.messages import REPLY_TOKENS
 from sessions.limits.bounds import (
     MAX_CLIENT_CONNECTIONS,
@@ -103,8 +102,6 @@ class Fixed(msgspec.Struct, frozen=True, kw_only=True):
     """The most characters of a message; the context window and the request's size limit it, too."""
     reply_tokens: int = REPLY_TOKENS
     """The longest reply if neither its sender nor the model's generation config names a limit."""
-    kv_idle_s: float = KV_IDLE_S
-    """Seconds after which an engine on a CPU frees unused keys and values, at the latest after twice as many."""
     speech_seconds: int = 600
     """The longest recording."""
     speech_chars: int = 4096

@@ -5,15 +5,12 @@
 another holder is copied before it is written.
 
 `PagedCache` has two tensors of pages for each layer, which are made once and never move. On a CPU the system provides their
-memory when a page is first written, and takes it back by `give_back`. A layer is made when the model first writes to it,
-with the shapes that it writes, so no table of model types is needed.
+memory when a page is first written. A layer is made when the model first writes to it, with the shapes that it writes, so no
+table of model types is needed.
 """
 
 from __future__ import annotations
 
-import ctypes
-import math
-import mmap
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,12 +33,6 @@ CUDA_KV_SHARE = 0.95
 
 KEPT_SHARE = 0.25
 """Memory for prompts kept for later turns, relative to that of all replies at once. They also use what replies leave free."""
-
-WORKING_BYTES = 64 << 20
-"""Memory for requests, formats and what libraries allocate when they are first used."""
-
-STATES, INNER_STATES, LOGITS = 8, 4, 4
-"""The most float32 copies that a step has at once of its hidden states, of its feed-forward states, and of its logits."""
 
 CPU_PAGE = 64
 
@@ -119,15 +110,6 @@ def kv_budget(
     return KVBudget(total // page, page, context, bytes_per_token)
 
 
-def working_bytes(*, hidden: int, inner: int, vocabulary: int, tokens: int, max_batch: int) -> int:
-    """Return about how much memory an engine takes at most beside weights, keys and values.
-
-    `hidden`, `inner`: the widths of a layer and of its feed-forward part; `tokens`: of the largest step.
-    """
-    states = tokens * (STATES * hidden + INNER_STATES * inner)
-    return WORKING_BYTES + 4 * (states + LOGITS * max_batch * vocabulary)
-
-
 class PageCopy(NamedTuple):
     """The content of page `source` has to be copied to page `target` before the next step."""
 
@@ -165,9 +147,7 @@ class PagePool:
         self._holders = array("i", bytes(4 * total))
         self._kept = bytearray(total)
         self._free = list(range(total - 1, -1, -1))
-        self._cached: OrderedDict[int, int] = OrderedDict()  # page: sweeps before its release
-        self._sweeps = 0
-        self._stale: set[int] = set()
+        self._cached: OrderedDict[int, None] = OrderedDict()
 
     @property
     def free(self) -> int:
@@ -188,11 +168,6 @@ class PagePool:
     def available(self) -> int:
         """Pages that a request can have."""
         return len(self._free) + len(self._cached)
-
-    @property
-    def stale(self) -> int:
-        """Free pages that were written to, so that they take memory."""
-        return len(self._stale)
 
     def pages_for(self, tokens: int) -> int:
         """Return how many pages `tokens` tokens take."""
@@ -244,22 +219,8 @@ class PagePool:
         self._kept[page] = False
         if not self._holders[page]:
             del self._cached[page]
-            self._set_free(page)
+            self._free.append(page)
             self.changes += 1
-
-    def sweep(self) -> None:
-        """Have the cache forget the pages that it alone has held since before the last sweep."""
-        old = [page for page, sweeps in self._cached.items() if sweeps < self._sweeps]
-        for page in old:
-            if page in self._cached:  # it may have gone with the page that it continued
-                self.evict(page)
-        self._sweeps += 1
-
-    def take_stale(self, most: int) -> list[int]:
-        """Return up to `most` free pages that were written to, in ascending order; they count as unwritten from now on."""
-        pages = sorted(islice(self._stale, most))
-        self._stale.difference_update(pages)
-        return pages
 
     def check_idle(self) -> None:
         """Raise RuntimeError if a page is held although nothing runs: a leak must not go unseen."""
@@ -272,7 +233,6 @@ class PagePool:
         if not self._free:
             self.evict(next(iter(self._cached)))
         page = self._free.pop()
-        self._stale.discard(page)
         self._holders[page] = 1
         return page
 
@@ -288,14 +248,10 @@ class PagePool:
             if self._holders[page]:
                 continue
             if self._kept[page]:
-                self._cached[page] = self._sweeps
+                self._cached[page] = None
             else:
-                self._set_free(page)
+                self._free.append(page)
         self.changes += 1
-
-    def _set_free(self, page: int) -> None:
-        self._free.append(page)
-        self._stale.add(page)
 
 
 class Match(NamedTuple):
@@ -452,20 +408,13 @@ class LayerPages(NamedTuple):
     @classmethod
     def make(cls, keys: Tensor, values: Tensor, pages: int, size: int) -> LayerPages:
         """Make `pages` pages of `size` tokens, for keys and values like these, (rows, heads, head size)."""
-        made = [_reserved(one, pages, size) for one in (keys, values)]
+        made = [one.new_empty(pages, one.shape[1], size, one.shape[2]) for one in (keys, values)]
         return cls(made[0].transpose(1, 2), made[1].transpose(1, 2))
 
     @property
     def bytes_per_token(self) -> int:
         """Memory for one token, in bytes."""
         return sum(one.element_size() * one.shape[2] * one.shape[3] for one in self)
-
-    def give_back(self, pages: Sequence[int]) -> None:
-        """Return the memory of pages, in ascending order, to the system: on a CPU, under Linux. Their content is lost."""
-        for store in self:
-            begin, size = store.data_ptr(), store.stride(0) * store.element_size()
-            for first, stop in _runs(pages):
-                _give_back(begin + first * size, begin + stop * size)
 
 
 Store = Callable[[LayerPages, StepLayout, Tensor, Tensor], None]
@@ -487,7 +436,7 @@ class PagedCache(Cache):
         self.pages = pages
         self.page_size = page_size
         self._store = store
-        self._step: StepLayout | None = None
+        self._step: StepLayout
 
     @property
     def bytes_per_token(self) -> int:
@@ -506,17 +455,10 @@ class PagedCache(Cache):
                 for source, target in copies:
                     store[target].copy_(store[source])
 
-    def give_back(self, pages: Sequence[int]) -> None:
-        """Return the memory of pages in all layers: see `LayerPages.give_back`."""
-        for layer in self.layers:
-            layer.give_back(pages)
-
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_args: Any, **_kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Store a step's keys and values, (1, heads, rows, head size); return the layer's pages, or gathered contexts."""
-        if self._step is None:
-            raise RuntimeError("the cache was written to outside a step")
         keys, values = key_states[0].transpose(0, 1), value_states[0].transpose(0, 1)
         layer = self.layer(layer_idx, keys, values)
         self._store(layer, self._step, keys, values)
@@ -531,18 +473,9 @@ class PagedCache(Cache):
             self.layers.append(LayerPages.make(keys, values, self.pages, self.page_size))
         return self.layers[number]
 
-    def get_seq_length(self, layer_idx: int | None = None) -> int | Tensor:  # type: ignore[override] # per row
-        """Return the positions of a step's rows minus their row numbers, (rows,), for a layer; 0 without one.
-
-        Layers that scale queries by position, such as Llama 4's, add row numbers to this. Modules that ask for no layer
-        need no length, since they always receive position ids.
-        """
-        if layer_idx is None:
-            return 0
-        if self._step is None:
-            raise RuntimeError("the cache was read outside a step")
-        positions = self._step.position_ids[0]
-        return positions - torch.arange(len(positions), device=positions.device)
+    def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002
+        """Return 0: modules need no length, since they always receive position ids."""
+        return 0
 
     def get_query_offset(self, layer_idx: int = 0) -> int:  # noqa: ARG002
         """Return the offset of masks, which are not used, since attention makes its own."""
@@ -551,34 +484,3 @@ class PagedCache(Cache):
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:  # noqa: ARG002
         """Return (positions, offset) of masks, which are not used, since attention makes its own."""
         return self.pages * self.page_size, 0
-
-
-def _reserved(like: Tensor, pages: int, size: int) -> Tensor:
-    """Return memory for pages, (pages, heads, page size, head size)."""
-    shape = pages, like.shape[1], size, like.shape[2]
-    if like.device.type != "cpu":
-        return like.new_empty(shape)
-    # It begins at a page of the system, so that pages can be given back without their neighbors.
-    length = math.prod(shape) * like.element_size()
-    memory = like.new_empty(length + mmap.PAGESIZE, dtype=torch.uint8)
-    start = -memory.data_ptr() % mmap.PAGESIZE
-    return memory[start : start + length].view(like.dtype).view(shape)
-
-
-def _runs(pages: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first page of each run of neighboring pages, and the page after its last."""
-    first = 0
-    for place in range(1, len(pages) + 1):
-        if place == len(pages) or pages[place] != pages[place - 1] + 1:
-            yield pages[first], pages[place - 1] + 1
-            first = place
-
-
-_LIBC = ctypes.CDLL(None)
-
-
-def _give_back(start: int, stop: int) -> None:
-    """Give the whole system pages between two addresses back. Locked memory stays."""
-    start, stop = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, stop // mmap.PAGESIZE * mmap.PAGESIZE
-    if start < stop:
-        _LIBC.madvise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), mmap.MADV_DONTNEED)

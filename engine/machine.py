@@ -28,9 +28,6 @@ import msgspec
 
 from engine.messages import REPLY_TOKENS, EngineStatistics
 
-KV_IDLE_S = 900.0
-"""Seconds after which keys and values that nobody uses are given up, by default."""
-
 _ON_CPU = frozenset({"cpu", "auto"})
 
 
@@ -38,8 +35,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of one engine. `model` is a hub name or a folder; None and "auto" leave the choice to the loader.
 
     `kv_bytes` bounds the memory for keys and values. If it is None, this engine gets the share `memory_share` of what
-    the loader would take. `kv_idle_s`: keys and values that nobody uses for so long are given up, on a CPU. `threads`:
-    compute threads on the CPU; None: PyTorch's default. `pickled_weights`: also load weights that are not safetensors.
+    the loader would take. `threads`: compute threads on the CPU; None: PyTorch's default. `pickled_weights`: also load weights that are not safetensors.
     `reply_tokens`: the longest reply if its sender names no limit. `quantize`: the kind of the linear layers' weights.
     """
 
@@ -48,9 +44,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str = "auto"
     pickled_weights: bool = False
     reply_tokens: int = REPLY_TOKENS
-    max_batch: int | None = None
+    max_batch: int = 32
     kv_bytes: int | None = None
-    kv_idle_s: float = KV_IDLE_S
     memory_share: float = 1.0
     threads: int | None = None
     quantize: str = "none"
@@ -201,18 +196,6 @@ def resident_bytes() -> int:
     except FileNotFoundError:
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most if sys.platform == "darwin" else most * 1024
-
-
-def most_memory(*, taken: int, kv: int, kv_tokens: int, working: int) -> str:
-    """Return in words how much memory a process may take at most. `taken`: with the model loaded. Pure."""
-    return (
-        f"at most about {_megabytes(taken + kv + working)}: {_megabytes(taken)} with weights and libraries, "
-        f"{_megabytes(kv)} for keys and values of {kv_tokens:,} tokens, {_megabytes(working)} to work with"
-    )
-
-
-def _megabytes(count: int) -> str:
-    return f"{count / 10**6:,.0f} MB"
 
 
 def triton_trouble() -> tuple[str, str] | None:

@@ -6,11 +6,12 @@ run, or what becomes of the logits.
 
 from __future__ import annotations
 
-import sys
+import math
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -56,7 +57,7 @@ class Executor:
     """Runs a model for up to `slots` replies at once, with the pages of its budget.
 
     `feeds`: a launch returns before the device has computed, and a span may use the token that the last step chose before
-    that token is fetched. `gives_back`: pages that nobody uses can be returned to the system.
+    that token is fetched.
     """
 
     def __init__(self, model: LoadedModel, *, slots: int) -> None:
@@ -77,7 +78,6 @@ class Executor:
         self._threads = ComputeThreads(self._most_threads) if model.device.type == "cpu" else None
         self._learns: ComputeThreads | None = None
         self.feeds = False
-        self.gives_back = model.device.type == "cpu" and sys.platform == "linux"
         if model.device.type == "cuda":
             self.feed()
         if (
@@ -133,10 +133,6 @@ class Executor:
         with _out_of_memory_reported():
             self._runner.cache.copy(copies)
 
-    def give_back(self, pages: Sequence[int]) -> None:
-        """Return the memory of pages that nobody holds, in ascending order, if it `gives_back`."""
-        self._runner.cache.give_back(pages)
-
     def launch(self, spans: Sequence[Span]) -> LaunchedStep:
         """Begin to compute spans, in the order that `Runner.run` requires. Fetch the step before the next launch, or never.
 
@@ -146,39 +142,44 @@ class Executor:
         self._set_threads(spans)
         began = time.perf_counter()
         with _out_of_memory_reported():
-            batch = self._batch(spans, self._runner.run(spans), began)
+            logits, slots, deferred = self._batch(spans, self._runner.run(spans), began)
             choose = self._sampler.feed if self.feeds else self._sampler.choose
             # A CUDA device chooses tokens after the step, and begins to send them.
-            chosen = choose(batch.logits, batch.slots) if batch.slots else batch.logits.new_empty(0)
-            return LaunchedStep(spans, began, batch, PendingTokens(chosen))
+            chosen = choose(logits, slots) if slots else logits.new_empty(0)
+            return LaunchedStep(spans, began, logits, slots, deferred, PendingTokens(chosen))
 
     def fetch(self, launched_step: LaunchedStep) -> list[Outcome]:
         """Wait for the tokens of the spans that sample, and return an outcome for each span.
 
         Raises OutOfMemory, as `launch` does.
         """
-        batch = launched_step.batch
+        slots = launched_step.slots
         with _out_of_memory_reported():
             # Also if none was chosen: the time that this step takes decides how large the next one may be.
             tokens = [None if token < 0 else token for token in launched_step.chosen.numbers()]
-            scored = scores_of(batch.logits, batch.slots, tokens, self._tops) if self._tops else {}
+            scored = scores_of(launched_step.logits, slots, tokens, self._tops) if self._tops else {}
         found: dict[int, Outcome] = {
             slot: SpanFailure("The model computed values that are not numbers.")
             if token is None
             else scored.get(slot, token)
-            for slot, token in zip(batch.slots, tokens, strict=True)
+            for slot, token in zip(slots, tokens, strict=True)
         }
-        found.update(batch.deferred)
+        found.update(launched_step.deferred)
         if self._learns:
             self._learns.observe(time.perf_counter() - launched_step.began)
         return [found[span.slot] if span.samples else None for span in launched_step.spans]
 
-    def _batch(self, spans: Sequence[Span], logits: Tensor, began: float) -> SamplingBatch:
-        """Return the rows of a step that can be drawn from. Those with a grammar need their masks first."""
+    def _batch(
+        self, spans: Sequence[Span], logits: Tensor, began: float
+    ) -> tuple[Tensor, list[int], dict[int, SpanFailure | Deferred]]:
+        """Return the rows of a step that tokens are drawn from, their slots, and why other slots get none.
+
+        Rows with a grammar need their masks first.
+        """
         sampled = [span.slot for span in spans if span.samples]
         guides = {slot: self._guided[slot] for slot in sampled if slot in self._guided}
         if not guides or self._guides is None:
-            return SamplingBatch(logits, sampled, {})
+            return logits, sampled, {}
         patience_s = (
             CUDA_PATIENCE_S
             if self._device.type == "cuda"
@@ -188,10 +189,10 @@ class Executor:
         self._guides.wait(guides.values(), patience_s, first_s=first_s)
         deferred = {slot: why for slot, guide in guides.items() if (why := guide.blocked) is not None}
         if not deferred:
-            return SamplingBatch(logits, sampled, deferred)
+            return logits, sampled, deferred
         rows = [row for row, slot in enumerate(sampled) if slot not in deferred]
         index = sent(torch.tensor(rows, dtype=torch.int64), self._device)
-        return SamplingBatch(logits.index_select(0, index), [sampled[row] for row in rows], deferred)
+        return logits.index_select(0, index), [sampled[row] for row in rows], deferred
 
     def _set_threads(self, spans: Sequence[Span]) -> None:
         """Set the number of threads for a step. A step with a part of a prompt has work for all."""
@@ -202,21 +203,17 @@ class Executor:
 
 @dataclass(frozen=True, slots=True)
 class LaunchedStep:
-    """A step on its way: logits and tokens are there, or will be once the device gets to them."""
+    """A step on its way: logits and tokens are there, or will be once the device gets to them.
+
+    `logits`: the rows that tokens are drawn from, of these `slots`. `deferred`: why other slots get none.
+    """
 
     spans: Sequence[Span]
     began: float
-    batch: SamplingBatch
-    chosen: PendingTokens
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingBatch:
-    """The rows of a step that tokens are drawn from, and their slots. `deferred`: why other slots get none."""
-
     logits: Tensor
     slots: Sequence[int]
     deferred: Mapping[int, SpanFailure | Deferred]
+    chosen: PendingTokens
 
 
 class OutOfMemory(Exception):
@@ -242,8 +239,7 @@ class LoadedModel:
     """A language model on its device, and its tokenizer: a causal one with a chat template, or one that translates.
 
     `defaults` has a value for every field of `Params` that a generation config can define. `eos_ids` end a reply.
-    `vocabulary` counts the ids that the model can embed. `grammars`: None if replies can't be held to any. `working_bytes`:
-    about the most memory that is taken besides weights, keys and values.
+    `vocabulary` counts the ids that the model can embed. `grammars`: None if replies can't be held to any.
     """
 
     name: str
@@ -257,7 +253,6 @@ class LoadedModel:
     grammars: GrammarCompiler | None = None
     translation_config: TranslationConfig | None = None
     vision_config: VisionConfig | None = None
-    working_bytes: int = 0
 
     @property
     def context_tokens(self) -> int:
@@ -447,74 +442,60 @@ FEW_TOKENS = 64
 """Steps of more tokens, and those with a part of a prompt, are always computed with all threads."""
 
 
-@dataclass(slots=True)
-class _Trial:
-    """One number of threads for one size of step."""
-
-    threads: int
-    count: int = 0
-    seconds: float = 0.0
-
-    def observe(self, seconds: float) -> None:
-        # The first time includes what is made only once, so the second one replaces it. A new best counts fully at once.
-        self.count += 1
-        if self.count <= 2 or seconds < self.seconds:  # noqa: PLR2004
-            self.seconds = seconds
-        else:
-            self.seconds += LEARNING_RATE * (seconds - self.seconds)
-
-
-@dataclass(slots=True)
 class _Size:
-    """The trials of one size of step, each with half the threads of the one before. Neighbours of the best are tried."""
+    """The times of one size of step, by number of threads: all of them first, then half of them, and so on."""
 
-    trials: list[_Trial]
-    until_next: int = SHORTEST_PAUSE
-    pause: int = SHORTEST_PAUSE
+    def __init__(self, numbers: int) -> None:
+        self._counts = [0] * numbers
+        self._seconds = [math.inf] * numbers
+        self._until_next = self._pause = SHORTEST_PAUSE
 
     @property
-    def best(self) -> _Trial:
-        most, tried = self.trials[0], [trial for trial in self.trials if trial.count]
-        return min(
-            tried, key=lambda trial: trial.seconds * (1.0 if trial is most else RELUCTANCE), default=most
-        )
+    def _best(self) -> int:
+        places = range(len(self._seconds))
+        return min(places, key=lambda place: self._seconds[place] * (RELUCTANCE if place else 1.0))
 
-    def next(self) -> _Trial:
-        best = self.best
-        place = self.trials.index(best)
-        # Only neighbours of the best are tried. On many cores a single thread could hold up everyone for seconds.
-        near = [trial for trial in self.trials[max(0, place - 1) : place + 2] if trial is not best]
-        untried = next((trial for trial in (best, *near) if trial.count < FIRST_TRIALS), None)
-        self.until_next -= 1
-        if untried is None and self.until_next <= 0 and near:
-            self.pause = self.until_next = min(2 * self.pause, LONGEST_PAUSE)
-            return min(near, key=lambda trial: trial.count)
-        return untried or best
+    def next(self) -> int:
+        """Return the place of the number to use: the best one's, or that of a neighbor, to try it."""
+        best = self._best
+        # On many cores a single thread could hold up everyone for seconds.
+        near = [place for place in (best - 1, best + 1) if 0 <= place < len(self._counts)]
+        self._until_next -= 1
+        for place in (best, *near):
+            if self._counts[place] < FIRST_TRIALS:
+                return place
+        if self._until_next > 0 or not near:
+            return best
+        self._pause = self._until_next = min(2 * self._pause, LONGEST_PAUSE)
+        return min(near, key=lambda place: self._counts[place])
+
+    def observe(self, place: int, seconds: float) -> None:
+        """Note the time of a step with the number of threads at this place."""
+        before, known = self._best, self._seconds[place]
+        self._counts[place] += 1
+        # The first time includes what is made only once, so the second one replaces it. A new best counts fully at once.
+        is_new = self._counts[place] <= 2 or seconds < known  # noqa: PLR2004
+        self._seconds[place] = seconds if is_new else known + LEARNING_RATE * (seconds - known)
+        if self._best != before:
+            self._pause = self._until_next = SOON if self._best else SHORTEST_PAUSE
 
 
-@dataclass(slots=True)
 class ComputeThreads:
     """Chooses between `most` threads, half of them, a quarter and so on, separately for each size of step."""
 
-    most: int
-    _sizes: dict[int, _Size] = field(default_factory=dict, init=False)
-    _trying: tuple[_Size, _Trial] | None = field(default=None, init=False)
+    def __init__(self, most: int) -> None:
+        self._numbers = [most >> halvings for halvings in range(most.bit_length())]
+        self._sizes: defaultdict[int, _Size] = defaultdict(lambda: _Size(len(self._numbers)))
+        self._trying: tuple[_Size, int] | None = None
 
     def choose(self, tokens: int) -> int:
         """Return the number of threads for a step of `tokens` tokens."""
-        size = self._sizes.setdefault(
-            tokens.bit_length(),
-            _Size([_Trial(self.most >> halvings) for halvings in range(self.most.bit_length())]),
-        )
+        size = self._sizes[tokens.bit_length()]
         self._trying = size, size.next()
-        return self._trying[1].threads
+        return self._numbers[self._trying[1]]
 
     def observe(self, seconds: float) -> None:
         """Learn how long the step took that `choose` was last called for."""
-        if self._trying is None:
-            return
-        size, trial = self._trying
-        before = size.best
-        trial.observe(seconds)
-        if size.best is not before:
-            size.pause = size.until_next = SHORTEST_PAUSE if size.best is size.trials[0] else SOON
+        if self._trying is not None:
+            size, place = self._trying
+            size.observe(place, seconds)

@@ -124,18 +124,10 @@ class Sampler:
             self._counts[slot].index_add_(0, own, torch.ones_like(own, dtype=torch.int32))
 
     @torch.inference_mode()
-    def sample(self, logits: Tensor, slots: Sequence[int]) -> list[int | None]:
-        """Choose a token for each row of logits, (rows, vocabulary), of the replies in these slots.
-
-        A row with NaN gives None. Waits for the device. Leaves the logits as they are.
-        """
-        return [None if token < 0 else token for token in self.choose(logits, slots).tolist()]
-
-    @torch.inference_mode()
     def choose(self, logits: Tensor, slots: Sequence[int]) -> Tensor:
-        """Begin to choose as `sample` does: tokens, (rows,) of int64, with -1 in place of None.
+        """Choose a token for each row of logits, (rows, vocabulary), of the replies in these slots: (rows,) of int64.
 
-        Does not wait for a CUDA device.
+        A row with NaN gives -1. Does not wait for a CUDA device. Leaves the logits as they are.
         """
         tokens = torch.empty(len(slots), dtype=torch.int64, device=self._device)
         for group in self._rows_of(tuple(slots)).groups:
@@ -179,12 +171,20 @@ class Sampler:
     def _group(self, way: SamplingMethod, places: list[int], slots: Sequence[int]) -> _Group:
         own = [slots[place] for place in places]
         states = [self._states[slot] for slot in own]
+        samplings, device = [state.sampling for state in states], self._device
+        top_k = [one.top_k for one in samplings]
+        # A rounded mass may reach 1 before all tokens are counted, so a top-p of 1 must be no limit at all.
+        top_p = [one.top_p if one.top_p < 1 else math.inf for one in samplings]
         return _Group(
             way=way,
-            index=_index(places, self._device),
-            randoms=[state.random for state in states],
-            limits=_limits([state.sampling for state in states], self._device),
+            index=_index(places, device),
             slots=own,
+            randoms=[state.random for state in states],
+            temperature=_column([one.temperature for one in samplings], device),
+            top_p=_column_unless(math.inf, top_p, device),
+            top_k=top_k,
+            top_ks=_column(top_k, device),
+            min_p=_column_unless(0.0, [one.min_p for one in samplings], device),
             changes=self._changes(own, states) if states[0].changes_logits else None,
         )
 
@@ -298,9 +298,14 @@ def _look(
 
 
 @dataclass(frozen=True, slots=True)
-class _Limits:
-    """The limits of rows, as columns of shape (rows, 1)."""
+class _Group:
+    """The rows of a step that are drawn in one way. Their limits are columns, (rows, 1)."""
 
+    way: SamplingMethod
+    index: slice | Tensor
+    """Where the rows are in the step: a slice, which copies nothing, if they are neighbours."""
+    slots: list[int]
+    randoms: list[Random]
     temperature: Tensor
     top_p: Tensor | None
     """Infinite for a row without a nucleus; None if no row has one."""
@@ -309,18 +314,6 @@ class _Limits:
     """`top_k` as a column."""
     min_p: Tensor | None
     """None if no row has one."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """The rows of a step that are drawn in one way."""
-
-    way: SamplingMethod
-    index: slice | Tensor
-    """Where the rows are in the step: a slice, which copies nothing, if they are neighbours."""
-    randoms: list[Random]
-    limits: _Limits
-    slots: list[int]
     changes: LogitsChanges | None
     """The changes of their logits; None if no row asks for any."""
 
@@ -333,19 +326,6 @@ class _Rows:
     groups: list[_Group]
     fed_from: Tensor
     """The place in `last` where each row's token is left for the next step."""
-
-
-def _limits(samplings: Sequence[SamplingParams], device: torch.device) -> _Limits:
-    # A rounded mass may reach 1 before all tokens are counted, so a top-p of 1 must be no limit at all.
-    top_p = [one.top_p if one.top_p < 1 else math.inf for one in samplings]
-    top_k = [one.top_k for one in samplings]
-    return _Limits(
-        temperature=_column([one.temperature for one in samplings], device),
-        top_p=_column_unless(math.inf, top_p, device),
-        top_k=top_k,
-        top_ks=_column(top_k, device),
-        min_p=_column_unless(0.0, [one.min_p for one in samplings], device),
-    )
 
 
 def _index(places: list[int], device: torch.device) -> slice | Tensor:
@@ -385,10 +365,10 @@ def _choose(scores: Tensor, group: _Group) -> Tensor:
             tokens, usable = _from_shortlist(scores, group)
             return tokens.masked_fill_(~usable, -1)
         case SamplingMethod.WHOLE:
-            scaled = _without_tail(scores.div_(group.limits.temperature), group.limits.top_k)
-            top_p = group.limits.top_p
-            if group.limits.min_p is not None:
-                weights = _without_unlikely(scaled.softmax(dim=-1), group.limits.min_p)
+            scaled = _without_tail(scores.div_(group.temperature), group.top_k)
+            top_p = group.top_p
+            if group.min_p is not None:
+                weights = _without_unlikely(scaled.softmax(dim=-1), group.min_p)
                 # top-p is a share of the mass before min-p, so it is a larger share of the mass that is left.
                 top_p = None if top_p is None else top_p / weights.sum(dim=-1, keepdim=True)
                 scaled = weights.log()
@@ -399,15 +379,15 @@ def _choose(scores: Tensor, group: _Group) -> Tensor:
 
 def _from_shortlist(scores: Tensor, group: _Group) -> tuple[Tensor, Tensor]:
     """Draw each row from its likeliest tokens. Returns the tokens, and whether they are usable, both (rows, 1)."""
-    longest = min(max(group.limits.top_k), scores.shape[1])
+    longest = min(max(group.top_k), scores.shape[1])
     largest, ids = scores.topk(longest)
-    if min(group.limits.top_k) < longest:
+    if min(group.top_k) < longest:
         place = torch.arange(longest, device=scores.device)
-        largest = largest.masked_fill(place >= group.limits.top_ks, -torch.inf)
-    weights = (largest / group.limits.temperature).softmax(dim=-1)
-    if group.limits.top_p is not None:
-        weights = cut_ranked(weights, group.limits.top_p)
-    weights = _without_unlikely(weights, group.limits.min_p)
+        largest = largest.masked_fill(place >= group.top_ks, -torch.inf)
+    weights = (largest / group.temperature).softmax(dim=-1)
+    if group.top_p is not None:
+        weights = cut_ranked(weights, group.top_p)
+    weights = _without_unlikely(weights, group.min_p)
     index, usable = invert(weights, group.randoms)
     return ids.gather(1, index), usable
 

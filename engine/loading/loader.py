@@ -34,7 +34,7 @@ from transformers.utils import logging as transformers_logging
 from engine.errors import OTHER_ENGINE, ModelNotUsable
 from engine.execution.executor import LoadedModel, TranslationConfig, TranslationRunner
 from engine.grammar import GrammarCompiler, NoGrammars, vocabulary_of
-from engine.kv_cache import CPU_KV_SHARE, CUDA_KV_SHARE, KVBudget, kv_budget, page_size, working_bytes
+from engine.kv_cache import CPU_KV_SHARE, CUDA_KV_SHARE, KVBudget, kv_budget, page_size
 from engine.loading.preflight import SAFE_WEIGHTS, check_quantization
 from engine.loading.probe import (
     Probed,
@@ -60,7 +60,7 @@ from engine.model.devices import (
     peak_bytes,
 )
 from engine.model.encoder_decoder import SERVED_TYPES, EncoderDecoder
-from engine.step_layout import LARGEST_PREFILL, Source, Span
+from engine.step_layout import Source, Span
 from engine.vision.image import IMAGE
 from engine.vision.processor import ImageProcessor, takes_images
 from engine.vision.tower import VisionConfig, VisionTower, finished
@@ -101,7 +101,7 @@ def load(options: EngineOptions, progress: Progress = lambda _stage, _share: Non
         tokenizer=tokenizer,
         defaults=defaults_of(module.generation_config, options.reply_tokens),
         eos_ids=ends,
-        max_batch=options.max_batch or DEFAULT_MAX_BATCH,
+        max_batch=options.max_batch,
         vocabulary=vocabulary,
         kv=_budget(
             options,
@@ -113,7 +113,6 @@ def load(options: EngineOptions, progress: Progress = lambda _stage, _share: Non
         ),
         grammars=_grammars(tokenizer, vocabulary, ends),
         vision_config=vision_config,
-        working_bytes=_working_bytes(config, vocabulary, options),
     )
     progress("ready", 1.0)
     return loaded
@@ -144,7 +143,6 @@ def before_weights(
 
 SAMPLING_FIELDS = ("do_sample", "temperature", "top_p", "top_k", "repetition_penalty", "min_p")
 _WEIGHTS = "Loading weights"
-DEFAULT_MAX_BATCH = 32
 log = logging.getLogger(__name__)
 
 
@@ -295,10 +293,9 @@ def _translator(
         tokenizer=tokenizer,
         defaults=defaults if most < 1 else msgspec.structs.replace(defaults, max_new_tokens=most),
         eos_ids=eos_ids_of(generation, tokenizer.eos_token_id),
-        max_batch=options.max_batch or DEFAULT_MAX_BATCH,
+        max_batch=options.max_batch,
         vocabulary=made.vocabulary,
         kv=_budget(options, device, bytes_per_token=bytes_per_token, window=window, page=TRANSLATION_PAGE),
-        working_bytes=_working_bytes(module.config, made.vocabulary, options),
         translation_config=TranslationConfig(
             Languages(known.sources, known.targets, source_tokens),
             target_tokens=made.target_positions,
@@ -400,22 +397,9 @@ def _budget(
         size,
         bytes_per_token=bytes_per_token,
         window=window,
-        max_batch=options.max_batch or DEFAULT_MAX_BATCH,
+        max_batch=options.max_batch,
         page_size=page,
         is_limit=options.kv_bytes is None,
-    )
-
-
-def _working_bytes(config: PreTrainedConfig, vocabulary: int, options: EngineOptions) -> int:
-    sizes: Any = config.get_text_config()
-    hidden = getattr(sizes, "hidden_size", 0)
-    inner = getattr(sizes, "intermediate_size", None) or 4 * hidden
-    return working_bytes(
-        hidden=hidden,
-        inner=max(inner) if isinstance(inner, list) else inner,  # one for each layer, in some families
-        vocabulary=vocabulary,
-        tokens=min(LARGEST_PREFILL, window_of(sizes) or LARGEST_PREFILL),
-        max_batch=options.max_batch or DEFAULT_MAX_BATCH,
     )
 
 

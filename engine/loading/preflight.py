@@ -5,9 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import re
-import sys
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -120,14 +118,7 @@ def check_folder(model: str) -> None:
 
 @cache
 def _may_have_cuda() -> bool:
-    """Whether a process may find a CUDA device. False only if there surely is none; ROCm's torch says "cuda", too."""
-    if not sys.platform.startswith("linux"):
-        return True
-    try:
-        if "rocm" in version("torch"):
-            return True
-    except PackageNotFoundError:
-        return True
+    """Whether this machine has NVIDIA's driver."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:

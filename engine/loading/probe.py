@@ -1,8 +1,7 @@
 """Decides whether a model can be served, by its configuration, then by its logits; estimates what it gets on a device.
 
 Serving requires that a model's attention and positions go through the KV cache. No table of model types could promise that
-for every model of the hub, but a comparison with the plain module can. The comparison is the warm-up as well. Before the
-weights are there, a small model of the same kind is tried.
+for every model of the hub, but a comparison with the plain module can. The comparison is the warm-up as well.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from engine.model.devices import available_bytes, is_out_of_memory
 from engine.model.fused_decoder import FusedDecoder, fused_decoder
 from engine.step_layout import LARGEST_PREFILL, Span
 
-SERVED_LAYERS = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
+SERVED_LAYERS = frozenset({"full_attention", "sliding_attention"})
 
 LENGTH = 32
 """Tokens of the trial: two chunks of a prompt and three decode steps, alongside another reply."""
@@ -71,7 +70,7 @@ def check_kind(model: str, config: PreTrainedConfig, kind: Any) -> None:
     if kind._is_stateful or others:  # noqa: SLF001
         layers = ", ".join(sorted(others)) or "recurrent"
         raise ModelNotUsable(
-            f"The model {model!r} keeps a state that no KV cache holds ({layers} layers); {OTHER_ENGINE}."
+            f"The model {model!r} has layers that a KV cache alone does not serve ({layers}); {OTHER_ENGINE}."
         )
     if not kind.is_backend_compatible():
         raise ModelNotUsable(
@@ -238,105 +237,9 @@ def _reason(error: Exception, module: PreTrainedModel) -> str:
     return f"its layers use the KV cache in a way that is not built ({first})"
 
 
-VOCABULARY = 256
-HEADS, HEAD = 4, 16
-
-WIDTHS: dict[str, int] = {
-    "vocab_size": VOCABULARY,
-    "vocab_size_per_layer_input": VOCABULARY,
-    "hidden_size_per_layer_input": 16,
-    "hidden_size": HEADS * HEAD,
-    "word_embed_proj_dim": HEADS * HEAD,
-    "embedding_size": HEADS * HEAD,
-    "intermediate_size": 64,
-    "intermediate_size_mlp": 64,
-    "ffn_dim": 64,
-    "ffn_hidden_size": 64,
-    "moe_intermediate_size": 32,
-    "shared_expert_intermediate_size": 32,
-    "moe_shared_expert_intermediate_size": 32,
-    "n_embd": HEADS * HEAD,
-    "n_inner": 64,
-    "d_model": HEADS * HEAD,
-    "d_ff": 64,
-    "decoder_ffn_dim": 64,
-    "head_dim": HEAD,
-    "global_head_dim": HEAD,
-    "attention_head_dim": HEAD,
-    "kv_lora_rank": 16,
-    "q_lora_rank": 16,
-    "qk_rope_head_dim": 8,
-    "qk_nope_head_dim": 8,
-    "qk_head_dim": 16,
-    "v_head_dim": 8,
-    "sliding_window": 12,
-    "attention_window_size": 12,
-    "attention_chunk_size": 16,
-    "floor_scale": 8,
-    "num_experts": 4,
-    "num_local_experts": 4,
-    "n_routed_experts": 4,
-    "moe_num_experts": 4,
-    "num_experts_per_tok": 2,
-    "moe_topk": 2,
-    "moe_k": 2,
-    "top_k_experts": 2,
-    "n_group": 1,
-    "topk_group": 1,
-    "num_expert_group": 1,
-}
-"""The reduced sizes of a small model, where its configuration has larger ones. They decide cost alone."""
-
-IDS = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
-
-
-class NotTestable(Exception):
-    """No small model can be made of a configuration, so nothing is known before the weights are there."""
-
-
-def try_small_model(config: PreTrainedConfig) -> None:
-    """Raise ModelNotUsable if a small model of this configuration can't be served, NotTestable if none can be made."""
-    try:
-        made: Any = AutoModelForCausalLM
-        torch.manual_seed(0)
-        module = made.from_config(reduced(config), dtype=torch.float32, attn_implementation="eager").eval()
-        _by_itself(module, _trial(VOCABULARY))
-    except Exception as error:
-        raise NotTestable(f"{type(error).__name__}: {error}") from error
-    probe(module, VOCABULARY)
-
-
-def reduced(config: PreTrainedConfig) -> PreTrainedConfig:
-    """Return a configuration of the same kind with small widths."""
-    values = config.to_dict()
-    heads, kv_heads = config.num_attention_heads, getattr(config, "num_key_value_heads", None)
-    one_size = values.get("head_dim") == values.get("qk_rope_head_dim")
-    for name, size in WIDTHS.items():
-        if isinstance(had := values.get(name), int) and not isinstance(had, bool) and had > size:
-            values[name] = size
-    attributes = config.attribute_map
-    values[attributes.get("num_attention_heads", "num_attention_heads")] = HEADS
-    if isinstance(kv_heads, int):
-        values["num_key_value_heads"] = HEADS if kv_heads == heads else 1 if kv_heads == 1 else 2
-    if one_size and "qk_rope_head_dim" in values:
-        values["head_dim"] = values["qk_rope_head_dim"]
-    elif values.get("head_dim", 0) is None:
-        values["head_dim"] = HEAD
-    for name, number in IDS.items():
-        if isinstance(had := values.get(name), list):
-            values[name] = [number]
-        elif had is not None:
-            values[name] = number
-    return type(config).from_dict(values)
-
-
 def memory_estimate(skeleton: PreTrainedModel, device: torch.device, options: EngineOptions) -> str:
-    """Return a sentence on the memory and context of a skeleton's model, trying a small one. Raises ModelNotUsable."""
-    config, known = skeleton.config.get_text_config(), ""
-    try:
-        try_small_model(config)
-    except NotTestable:
-        known = "; whether its attention can be served shows when its weights are loaded"
+    """Return a sentence on the memory and context of a skeleton's model. Raises ModelNotUsable."""
+    config = skeleton.config.get_text_config()
     weights = sum(weight.numel() * weight.element_size() for weight in skeleton.parameters())
     free = available_bytes(device)
     share = (CUDA_KV_SHARE if device.type == "cuda" else CPU_KV_SHARE) * options.memory_share
@@ -350,7 +253,7 @@ def memory_estimate(skeleton: PreTrainedModel, device: torch.device, options: En
     dtype = str(skeleton.dtype).removeprefix("torch.")
     return (
         f"{type(skeleton).__name__} runs in this engine, with {weights / 10**9:.1f} GB of weights in {dtype} and a "
-        f"context of about {budget.context_tokens:,} tokens{known}."
+        f"context of about {budget.context_tokens:,} tokens, if its attention goes through the KV cache."
     )
 
 

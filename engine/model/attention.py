@@ -20,13 +20,12 @@ class AttentionNotSupported(Exception):
 class AttentionParams:
     """How a layer attends. It is always causal.
 
-    `window`: how many positions a query sees, its own included. `chunk`: it sees none before the last multiple of `chunk`.
+    `window`: how many positions a query sees, its own included.
     `softcap`: scores are capped softly, by tanh, between `softcap` and its negative.
     """
 
     scale: float
     window: int | None = None
-    chunk: int | None = None
     softcap: float | None = None
 
 
@@ -81,8 +80,6 @@ def visible(positions: Tensor, keys: Tensor, terms: AttentionParams) -> Tensor:
     seen = keys <= queries
     if terms.window is not None:
         seen = seen & (keys > queries - terms.window)
-    if terms.chunk is not None:
-        seen = seen & (keys >= queries // terms.chunk * terms.chunk)
     return seen
 
 

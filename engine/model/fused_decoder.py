@@ -1,7 +1,7 @@
 """Forward passes over pages: by transformers' modules, and by a fused form of Llama-like models.
 
 transformers' modules call attention by the name `midstream`. They say themselves what a query may see: causal, a sliding
-window, chunks. Other rules are refused.
+window. Other rules are refused.
 
 The fused form has few, large operations, so that a step costs little besides matrix products. Queries, keys and values are one
 product, gate and up another. Rotation takes three operations.
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple, cast
 
@@ -30,7 +29,6 @@ from transformers import (
 from transformers.activations import SiLUActivation
 from transformers.masking_utils import (
     causal_mask_function,
-    chunked_causal_mask_function,
     sliding_window_causal_mask_function,
 )
 
@@ -67,7 +65,6 @@ class MaskRule(NamedTuple):
     """What a query may see, as the model states it: see `AttentionParams`."""
 
     window: int | None = None
-    chunk: int | None = None
 
 
 def backend_for(device: torch.device, dtype: torch.dtype) -> Backend:
@@ -98,12 +95,11 @@ def mask_rule(*, mask_function: MaskFunction, use_vmap: bool = False, **_sizes: 
     """Return the rule of the mask that a model asks for. Raises AttentionNotSupported if `AttentionParams` can't state it."""
     if mask_function is CAUSAL:
         return MaskRule()
-    known = None if use_vmap else _known_rules().get(_code(mask_function))
-    if known is None:
+    if use_vmap or _code(mask_function) != _code(sliding_window_causal_mask_function(1)):
         raise AttentionNotSupported("it masks attention with rules of its own")
-    name, number = known
     overlay = _parts(mask_function)[0]
-    return MaskRule(**{name: overlay.__closure__[overlay.__code__.co_freevars.index(number)].cell_contents})
+    place = overlay.__code__.co_freevars.index("sliding_window")
+    return MaskRule(overlay.__closure__[place].cell_contents)
 
 
 def paged_attention(  # noqa: PLR0917 - transformers calls it with these, in this order
@@ -139,14 +135,6 @@ def _checked(module: nn.Module, rule: object, kwargs: dict[str, Any]) -> Paged:
         if kwargs.get(feature) is not None:
             raise AttentionNotSupported(f"{type(module).__name__} {words}, which is not built")
     return paged
-
-
-@cache
-def _known_rules() -> dict[tuple[Any, ...], tuple[str, str]]:
-    """Return the field of `MaskRule` for each rule of transformers, and the name of the variable that holds its number."""
-    sliding: Any = sliding_window_causal_mask_function(1)
-    chunked: Any = chunked_causal_mask_function(1, torch.zeros(1))
-    return {_code(sliding): ("window", "sliding_window"), _code(chunked): ("chunk", "chunk_size")}
 
 
 def _parts(rule: Any) -> tuple[Any, ...]:

@@ -22,7 +22,7 @@ import msgspec
 
 from engine import machine
 from engine.errors import ModelNotUsable
-from engine.machine import EngineOptions, most_memory, resident_bytes, torch_settings, with_usage
+from engine.machine import EngineOptions, resident_bytes, torch_settings, with_usage
 from engine.messages import BlockingChannel, LoadFailed, Loading, ToEngine
 from engine.process.dispatcher import Dispatcher, Inbox, RequestBuilder, StepLoop
 from engine.prompts.jobs import PromptProcess
@@ -94,7 +94,7 @@ def _load(
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     model = load(options, progress=lambda stage, share: channel.send(Loading(stage, share)))
-    core = EngineCore(model, kv_idle_s=options.kv_idle_s, request_decode=dispatcher.look)
+    core = EngineCore(model, request_decode=dispatcher.look)
     how = detect_format(model.tokenizer)
     log.info("replies are parsed: %s", how.name if how is not None else "they are only text")
     dispatcher.set_request_builder(
@@ -124,13 +124,14 @@ def _load(
 
 def _log_memory(model: LoadedModel) -> None:
     on_cpu = model.device.type == "cpu"
-    memory = most_memory(
-        taken=resident_bytes() if on_cpu else sum(one.nbytes for one in model.module.parameters()),
-        kv=model.kv.total_bytes,
-        kv_tokens=model.kv.pages * model.kv.page_size,
-        working=model.working_bytes,
+    taken = resident_bytes() if on_cpu else sum(one.nbytes for one in model.module.parameters())
+    log.info(
+        "memory%s: %s MB with weights and libraries, and up to %s MB for keys and values of %s tokens",
+        "" if on_cpu else f" of {model.device}",
+        f"{taken / 10**6:,.0f}",
+        f"{model.kv.total_bytes / 10**6:,.0f}",
+        f"{model.kv.pages * model.kv.page_size:,}",
     )
-    log.info("memory%s: %s", "" if on_cpu else f" of {model.device}", memory)
 
 
 def _exit_with_the_gateway() -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import assert_never
 
-from engine.api import Engine, EngineState, EngineStatus, Streamer
+from engine.api import EngineState, Streamer
 from engine.errors import EngineLost, EngineUnavailable, PromptRejected
 from engine.machine import EngineOptions
 from engine.messages import (
@@ -48,6 +48,9 @@ from engine.process.supervision import (
     SingleEngine,
 )
 
+IDLE_S = 600.0
+"""How long an engine on demand keeps its process without requests."""
+
 log = logging.getLogger(__name__)
 
 
@@ -55,6 +58,7 @@ class EngineClient(SingleEngine):
     """Serves requests by a separate process, which is restarted when it dies.
 
     Requests wait while no process runs. Those that a process has are lost with it; counts are requested again from the next one.
+    An engine on demand has a process only while it is needed.
     """
 
     def __init__(
@@ -65,10 +69,13 @@ class EngineClient(SingleEngine):
         heartbeat: HeartbeatOptions | None = None,
         stop_deadline_s: float = 5.0,
         on_change: Callable[[], None] = lambda: None,
+        on_demand: ModelFacts | None = None,
+        idle_s: float = IDLE_S,
     ) -> None:
         """Take the options of the process and of its supervision.
 
-        `on_change` is called when the engine has entered another state, and must not raise.
+        `on_change` is called when the engine has entered another state, and must not raise. `on_demand`: the facts about
+        the model. With them, the process starts at the first request, and ends after `idle_s` seconds without one.
         """
         self._options = options
         self._stop_deadline_s = stop_deadline_s
@@ -82,6 +89,20 @@ class EngineClient(SingleEngine):
         self._statistics = EngineStatistics()
         self._child: ChildProcess | None = None
         self._heart = Heartbeat(self._beats)
+        self._known_facts = on_demand
+        self._idle_s = idle_s
+        self._used_at = 0.0
+        self._is_idle = False
+        self._woken = asyncio.Event()
+        if on_demand is None:
+            self._woken.set()
+        else:
+            self._life.asleep()
+
+    @property
+    def facts(self) -> ModelFacts | None:
+        """Facts about the model: those that its process reported, or else those that were given."""
+        return self._life.facts or self._known_facts
 
     @property
     def pid(self) -> int | None:
@@ -96,6 +117,11 @@ class EngineClient(SingleEngine):
     def has_open(self, request_id: str) -> bool:
         """Return whether a request with this id is open."""
         return request_id in self._sent or request_id in self._waiting
+
+    async def ready(self, timeout_s: float | None = None) -> ModelFacts:
+        """Wait until requests are served. Raises ModelNotUsable, EngineUnavailable."""
+        self._wake()
+        return await self._life.ready(timeout_s)
 
     async def count_tokens(
         self, messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN
@@ -152,6 +178,7 @@ class EngineClient(SingleEngine):
         """Keep a process running until it has failed for good, or this is cancelled. Leaves no process behind."""
         try:
             while not self._life.status.state.is_final:
+                await self._woken.wait()
                 delay_s = self._handle_exit(await self._live())
                 await asyncio.sleep(delay_s)
         finally:
@@ -180,7 +207,8 @@ class EngineClient(SingleEngine):
     def _handle_exit(self, ending: str) -> float:
         """Handle the end of a process; return how long to wait before the next one."""
         self._statistics = EngineStatistics()
-        if self._life.status.state.is_final:
+        was_idle, self._is_idle = self._is_idle, False
+        if was_idle or self._life.status.state.is_final:
             return 0.0
         delay_s = self._life.crashed("The engine", ending, self._ledger)
         if not self._life.status.state.is_final:
@@ -188,11 +216,14 @@ class EngineClient(SingleEngine):
         return delay_s
 
     async def _watch(self, child: ChildProcess) -> str:
-        """Ping the process, and end it if it stalls; return why. Silence during loading is no stall."""
+        """Ping the process, and end it if it stalls or is not needed; return why. Silence during loading is no stall."""
         for number in count():
             await asyncio.sleep(self._beats.interval_s)
             if self._life.status.state is not EngineState.READY:
                 continue
+            if self._put_to_sleep():
+                await child.stop(self._stop_deadline_s)
+                return f"The engine had no request for {self._idle_s:g} s."
             if trouble := self._heart.beat():
                 log.error("the engine's process is ended: %s", trouble)
                 child.kill()
@@ -202,6 +233,26 @@ class EngineClient(SingleEngine):
                 return trouble
             child.send(pack(Ping(number)))
         raise AssertionError("numbers have no end")
+
+    def _put_to_sleep(self) -> bool:
+        """Return whether a process on demand is not needed any more. If so, requests wait for the next one from now on."""
+        now = time.monotonic()
+        if self._known_facts is None or self.open_requests or self._counts:
+            self._used_at = now
+        if now < self._used_at + self._idle_s:
+            return False
+        log.info("the engine had no request for %g s and sleeps", self._idle_s)
+        self._send, self._is_idle = None, True
+        self._woken.clear()
+        self._life.asleep()
+        return True
+
+    def _wake(self) -> None:
+        """Start the process of a sleeping engine."""
+        self._used_at = time.monotonic()
+        if self._life.status.state is EngineState.ASLEEP:
+            self._life.woken()
+            self._woken.set()
 
     def _receive(self, message: FromEngine) -> None:
         self._heart.message_received()
@@ -276,6 +327,7 @@ class EngineClient(SingleEngine):
             future.set_exception(PromptRejected(counted.error, field=counted.field))
 
     def _submit(self, request_id: str, stream: Streamer, packed: bytes) -> None:
+        self._wake()
         if self._send is None:
             self._waiting[request_id] = (stream, packed)
         else:
@@ -283,6 +335,7 @@ class EngineClient(SingleEngine):
             self._send(packed)
 
     def _submit_count(self, count_id: int, future: asyncio.Future[int], packed: bytes) -> None:
+        self._wake()
         self._counts[count_id] = future, packed
         if self._send is not None:
             self._send(packed)
@@ -295,150 +348,7 @@ class EngineClient(SingleEngine):
             stream.put_nowait(_ended(request_id, FinishReason.CANCELLED, steps_after=0))
 
 
-IDLE_S = 600.0
-"""How long an engine keeps its process without requests."""
-
-AGAIN_S = 30.0
-"""Seconds after a failure without a new start. Otherwise each request would start a process that can't run."""
-
-
-class EngineOnDemand:
-    """Serves by a process that runs only while it is needed. `facts` are known even before its first start.
-
-    Nothing runs before `run`: put it into a task group.
-    """
-
-    def __init__(
-        self,
-        make: Callable[[], EngineClient],
-        facts: ModelFacts,
-        *,
-        idle_s: float = IDLE_S,
-        again_s: float = AGAIN_S,
-    ) -> None:
-        """Take the factory of engines, which is called at each start, and the facts about the model.
-
-        `idle_s`: seconds without a request after which the process ends. `again_s`: see `AGAIN_S`.
-        """
-        self._make = make
-        self._facts = facts
-        self._idle_s, self._pause_s = idle_s, again_s
-        self._client: EngineClient | None = None
-        self._woken = asyncio.Event()
-        self._uses = 0
-        self._used_at = 0.0
-        self._failed: tuple[float, EngineStatus] | None = None
-        self._is_over = False
-
-    @property
-    def status(self) -> EngineStatus:
-        """The engine's state: ASLEEP while it needs no process."""
-        if self._client is not None:
-            return self._client.status
-        if self._is_over:
-            return STOPPED
-        return ASLEEP if self._failed is None or self._again_s() <= 0 else self._failed[1]
-
-    @property
-    def facts(self) -> ModelFacts:
-        """The facts that the process reported; before its first start, those that were given."""
-        known = None if self._client is None else self._client.facts
-        return known or self._facts
-
-    @property
-    def pid(self) -> int | None:
-        """The id of the running process."""
-        return None if self._client is None else self._client.pid
-
-    @property
-    def parts(self) -> tuple[Engine, ...]:
-        """The engine itself, alone."""
-        return (self,)
-
-    async def ready(self, timeout_s: float | None = None) -> ModelFacts:
-        """Wake the engine, and wait until requests are served. Raises ModelNotUsable, EngineUnavailable."""
-        with self._awake() as client:
-            return await client.ready(timeout_s)
-
-    async def count_tokens(
-        self, messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN
-    ) -> int:
-        """Return the prompt's length in tokens. Raises PromptRejected, EngineUnavailable."""
-        with self._awake() as engine:
-            return await engine.count_tokens(messages, client=client, spec=spec)
-
-    def generate(self, request: Request) -> Streamer:
-        """Ask for a reply. Raises EngineUnavailable, and ValueError if a request with this id is open."""
-        with self._awake() as engine:
-            return engine.generate(request)
-
-    def statistics(self) -> EngineStatistics:
-        """Return the latest statistics of the running process; zeros while there is none."""
-        return EngineStatistics() if self._client is None else self._client.statistics()
-
-    async def run(self) -> None:
-        """Serve until this is cancelled. Leaves no process behind."""
-        try:
-            while True:
-                await self._woken.wait()
-                assert self._client is not None  # noqa: S101 - `_awake` made it before it set the event
-                await self._serve(self._client)
-        finally:
-            self._is_over = True
-
-    async def _serve(self, client: EngineClient) -> None:
-        """Run an engine until it has had no request for a while, or has failed for good."""
-        running = asyncio.create_task(client.run(), name="engine on demand")
-        try:
-            while not running.done() and (left := self._left(client)) > 0:
-                await asyncio.wait((running,), timeout=left)
-            if running.done():
-                running.result()
-                self._failed = asyncio.get_running_loop().time(), client.status
-                log.error("the engine failed: %s", client.status.message or client.status.state.value)
-            else:
-                log.info("the engine had no request for %g s and sleeps", self._idle_s)
-            self._facts = client.facts or self._facts
-            self._client = None  # a request from here on starts another one
-            self._woken.clear()
-        finally:
-            running.cancel()
-            await asyncio.wait((running,))
-
-    @contextmanager
-    def _awake(self) -> Iterator[EngineClient]:
-        """Yield the engine, which stays awake inside the block and for a while after."""
-        if self._client is None:
-            if self._is_over:
-                raise EngineUnavailable("The engine is stopped.")
-            if self._failed is not None and self._again_s() > 0:
-                raise EngineUnavailable(self._failed[1].message or "The engine failed.")
-            self._client = self._make()
-            self._woken.set()
-        self._uses += 1
-        try:
-            yield self._client
-        finally:
-            self._uses -= 1
-            self._used_at = asyncio.get_running_loop().time()
-
-    def _again_s(self) -> float:
-        """Return how many seconds are left until a new start is allowed after a failure."""
-        if self._failed is None:
-            return 0.0
-        return self._failed[0] + self._pause_s - asyncio.get_running_loop().time()
-
-    def _left(self, client: EngineClient) -> float:
-        """Return how many seconds are left until the process may end."""
-        if self._uses or client.open_requests:
-            self._used_at = asyncio.get_running_loop().time()
-        return self._used_at + self._idle_s - asyncio.get_running_loop().time()
-
-
 Send = Callable[[bytes], None]
-ASLEEP = EngineStatus(EngineState.ASLEEP, "starts when it is asked")
-STOPPED = EngineStatus(EngineState.STOPPED, "stopped", message="The engine is stopped.")
-
 
 _COUNT_IDS = count()
 """The ids of counts, the same for all engines: a count may be moved to another one."""

@@ -90,15 +90,14 @@ class StepLoop:
 
     def run_once(self) -> None:
         """Wait for work if idle, run one step, send its outputs. Raises OSError once the gateway is gone."""
-        work = self._inbox.take(0.0 if self._core.busy else self._wait_s())
+        work = self._inbox.take(0.0 if self._core.busy else self._idle_s())
         outputs: list[Output] = list(work.ends)
         self._hand_over(work)
         if self._core.busy:
             outputs += self._core.step()
         if outputs:
             self._send(StepOutputs(tuple(outputs), self._core.made_at))
-        self._core.give_back()
-        if self._idle_s() == 0.0 and self._core.gives_back_in_s != 0.0:
+        if self._idle_s() == 0.0:
             self._last_statistics = self._statistics()
             self._sent_at = self._clock()
             self._send(self._used(self._last_statistics))
@@ -119,11 +118,6 @@ class StepLoop:
         if self._statistics() == self._last_statistics:
             return None
         return max(0.0, self._sent_at + STATISTICS_EVERY_S - self._clock())
-
-    def _wait_s(self) -> float | None:
-        """Return how long to wait for work; None: until some comes."""
-        waits = [seconds for seconds in (self._idle_s(), self._core.gives_back_in_s) if seconds is not None]
-        return min(waits, default=None)
 
     def _statistics(self) -> EngineStatistics:
         counted = self._core.statistics()

@@ -226,6 +226,19 @@ class Lifecycle:
         self._settled.set()
         self._on_change()
 
+    def asleep(self) -> None:
+        """Note that no process runs until the next request."""
+        self.status = EngineStatus(
+            EngineState.ASLEEP, "starts when it is asked", restarts=self.status.restarts
+        )
+        self._settled.clear()
+        self._on_change()
+
+    def woken(self) -> None:
+        """Note that a request needs a process."""
+        self.status = EngineStatus(EngineState.LOADING, "starting", restarts=self.status.restarts)
+        self._on_change()
+
     def stalled(self, why: str) -> None:
         """Note that a process no longer serves and is being ended; its death is noted separately."""
         self._restarting(why, self.status.restarts)

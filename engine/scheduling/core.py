@@ -32,7 +32,6 @@ from engine.execution.guide import Deferred, SpanFailure
 from engine.execution.sampler import SamplerState
 from engine.fair_queue import FairQueue
 from engine.kv_cache import PagePool
-from engine.machine import KV_IDLE_S
 from engine.messages import EngineStatistics, ErrorCode, Finished, FinishReason, Output
 from engine.model.devices import is_out_of_memory
 from engine.prompts.jobs import DecodedTiles, DecodeImage, ImageResult, Rejected
@@ -50,9 +49,6 @@ STEP_TARGET_S = 0.06
 QUEUE_REPORT_EVERY_S = 0.25
 """The shortest time between two rounds that tell waiting requests their new places in the queue."""
 
-RELEASED_BYTES_AT_ONCE = 32 << 20
-"""Bytes of unused pages that are returned to the system between two steps: some milliseconds."""
-
 
 class EngineCore:
     """Serves up to `max_batch` requests at once with one model. More requests wait in a fair queue (`WaitingQueue`).
@@ -66,13 +62,11 @@ class EngineCore:
         *,
         max_batch: int | None = None,
         step_target_s: float = STEP_TARGET_S,
-        kv_idle_s: float = KV_IDLE_S,
         clock: Callable[[], float] = time.monotonic,
         request_decode: DecodeCallback | None = None,
     ) -> None:
         """Take a model. `max_batch`: None means the one that the model was loaded for. `clock` gives seconds.
 
-        `kv_idle_s`: pages that nobody uses for so long are returned to the system, after twice that time at the latest.
         `request_decode`: asks for the pixels of an image, which come by `put_image`; None only if the model takes no images.
         """
         slots = max_batch or model.max_batch
@@ -92,9 +86,6 @@ class EngineCore:
         self._done_at = 0.0
         self._queue_reported_at = float("-inf")
         self._image_encoder = ImageEncoder(model.vision_config, request_decode, clock)
-        self._kv_idle_s = kv_idle_s
-        self._sweeps_at = clock() + kv_idle_s
-        self._gives_back = False
 
     @property
     def busy(self) -> bool:
@@ -175,27 +166,6 @@ class EngineCore:
         if not self._active:
             self._scheduler.pool.check_idle()
         return outputs
-
-    @property
-    def gives_back_in_s(self) -> float | None:
-        """Seconds until `give_back` has something to do; None: there is nothing to give back."""
-        pool = self._scheduler.pool
-        if not self._executor.gives_back or pool.copies or not (pool.cached or pool.stale):
-            return None
-        return 0.0 if self._gives_back else max(0.0, self._sweeps_at - self._clock())
-
-    def give_back(self) -> None:
-        """Return memory to the system, some at a time: of pages that nobody has used for a while. Call it between steps."""
-        if self.gives_back_in_s != 0.0:
-            return
-        pool = self._scheduler.pool
-        if not self._gives_back:
-            pool.sweep()
-            self._sweeps_at = self._clock() + self._kv_idle_s
-        page_bytes = pool.size * self._model.kv.bytes_per_token
-        pages = pool.take_stale(max(1, RELEASED_BYTES_AT_ONCE // page_bytes))
-        self._executor.give_back(pages)
-        self._gives_back = pool.stale > 0
 
     def _runs_ahead(self) -> bool:
         """Whether a step is under way, and the next one need not wait for it."""
@@ -416,14 +386,14 @@ class EngineCore:
     def _end(self, end: RequestEnd) -> list[Output]:
         """Forget a request, and return its last outputs. At a cancel, text that was held back is dropped.
 
-        The end is sent even if text can't be made or pages can't be kept.
+        The end is sent even if text can't be made.
         """
         active, last = end.active, last_outputs(end)
         if not self._serves(active):
             return []
         del self._active[active.prepared.request_id]
         self._image_encoder.forget(active)
-        self._leave(active, keep=end.keep)
+        self._scheduler.remove(active.request, keep=end.keep)
         if active.sampler_state.guide is not None:
             active.sampler_state.guide.close()
         if not self._active:
@@ -432,12 +402,6 @@ class EngineCore:
             self._counts["cancels"] += 1
             self._counts["steps_after_cancel"] += active.steps_after or 0
         return last
-
-    def _leave(self, active: ActiveRequest, *, keep: bool) -> None:
-        try:
-            self._scheduler.remove(active.request, keep=keep)
-        except Exception:  # its pages are released all the same, and a later turn only has more to compute
-            log.exception("what request %s computed could not be kept", active.prepared.named)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,6 @@ class Scheduler:
         self._arrivals = 0
         self._closed = False
         self._no_room: tuple[ScheduledRequest, int] | None = None
-        self._behind: tuple[ScheduledRequest, ScheduledRequest] | None = None
 
     @property
     def running(self) -> int:
@@ -76,11 +75,9 @@ class Scheduler:
             self._queue.remove(request)
             return
         self._closed = False
-        try:
-            if keep:
-                self._cache(request)
-        finally:
-            self._vacate(request, request.slot)
+        if keep:
+            self._cache(request)
+        self._vacate(request, request.slot)
 
     def schedule(self, prefill_budget: int) -> StepPlan:
         """Plan the next step: a token of every running reply, and about `prefill_budget` prompt tokens.
@@ -176,22 +173,18 @@ class Scheduler:
         ready = [request for request in self._prefilling.values() if not request.waits_for_images]
         if not ready:
             return ()
-        shortest = sorted(ready, key=lambda request: (request.rows, request.arrival))
+        shortest = sorted(ready, key=lambda request: (request.remaining, request.arrival))
         oldest = min(shortest, key=lambda request: request.arrival)
-        kept = max(oldest.least, min(oldest.rows, (budget + 1) // 2))
+        kept = max(oldest.least, min(oldest.remaining, (budget + 1) // 2))
         left = max(0, budget - kept)
         counts: dict[int, int] = {}
         for request in shortest:
             if request is not oldest:
                 counts[request.arrival] = request.within(left)
-                left -= request.rows_of(counts[request.arrival])
+                left -= counts[request.arrival]
         counts[oldest.arrival] = oldest.within(kept + left)
         return tuple(
-            Segment(
-                *(request, slot, request.computed, count),
-                samples=count == request.remaining,
-                padding=request.padding_ahead,
-            )
+            Segment(request, slot, request.computed, count, samples=count == request.remaining)
             for slot, request in self._prefilling.items()
             if (count := counts.get(request.arrival, 0))
         )
@@ -200,7 +193,8 @@ class Scheduler:
         """Admit as many waiting requests as there is room for."""
         while self._queue and self._free and not self._closed:
             request = self._first()
-            if request is None or self._is_stuck(request) or not self._admit(request):
+            # There is no new try before the pool has changed.
+            if request is None or self._no_room == (request, self.pool.changes) or not self._admit(request):
                 return
             yield request
 
@@ -214,25 +208,14 @@ class Scheduler:
             return request
         return self._queue.first_of(self._clients, lambda one: not one.images_end)
 
-    def _is_stuck(self, request: ScheduledRequest) -> bool:
-        """Whether a request would have to wait again, since nothing has changed since its last try."""
-        if self._no_room == (request, self.pool.changes):
-            return True
-        if self._behind is None or self._behind[0] is not request:
-            return False
-        return self._computes_first(self._behind[1], request.shared_tokens)
-
     def _admit(self, request: ScheduledRequest) -> bool:
-        """Give a request a slot and pages for all its tokens. False if it has to wait for pages, or for other requests."""
+        """Give a request a slot and pages for all its tokens. False if it has to wait for pages."""
         if request.in_flight:
             return False
         match = self._known(request)
-        if self._waits_for_others(request, match.tokens):
-            return False
         table = self.pool.join(match.pages)
         if not self._fits(request, table, match.tokens):
             self.pool.release(table)
-            # There is no new try before the pool has changed.
             self._no_room = request, self.pool.changes
             return False
         self._queue.remove(request)
@@ -258,28 +241,6 @@ class Scheduler:
         tokens = len(request.tokens)
         needed = self.pool.pages_for(tokens) - len(table.pages)
         return needed + growth <= self.pool.available and self.pool.extend(table, known, tokens)
-
-    def _waits_for_others(self, request: ScheduledRequest, cached: int) -> bool:
-        """Whether another request is computing what this one could share, so that it is computed only once."""
-        shared = request.shared_tokens
-        if cached >= shared:
-            return False
-        beginning = request.tokens[:shared]
-        for other in self._prefilling.values():
-            if self._computes_first(other, shared) and other.tokens[:shared] == beginning:
-                self._behind = request, other
-                return True
-        return False
-
-    def _computes_first(self, other: ScheduledRequest, shared: int) -> bool:
-        """Whether a request is computing its first `shared` tokens, which everyone may share, and waits for no image."""
-        is_prefilling = other.slot is not None and self._prefilling.get(other.slot) is other
-        return (
-            is_prefilling
-            and not other.waits_for_images
-            and other.shared_tokens == shared
-            and (other.computed < shared or other.remaining <= shared)
-        )
 
     def _cache(self, request: ScheduledRequest) -> None:
         """Keep the valid tokens of a running request for requests that begin alike."""
@@ -314,14 +275,14 @@ class StepPlan:
     @property
     def prefill_tokens(self) -> int:
         """How many tokens of prompts the step computes."""
-        return sum(segment.rows for segment in self.prefills)
+        return sum(segment.count for segment in self.prefills)
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
     """Neighbouring tokens of one request that run in one step: positions `start` to `start + count`.
 
-    `samples`: whether the next token can be drawn after these. `padding`: how many of the positions are never computed.
+    `samples`: whether the next token can be drawn after these.
     """
 
     request: ScheduledRequest
@@ -329,12 +290,6 @@ class Segment:
     start: int
     count: int
     samples: bool
-    padding: int = 0
-
-    @property
-    def rows(self) -> int:
-        """How many rows the step computes for it."""
-        return self.count - self.padding
 
 
 @dataclass(slots=True, eq=False)
@@ -397,27 +352,13 @@ class ScheduledRequest:
         return 0 if self.source is None else self.source.reserved - self.source.length
 
     @property
-    def padding_ahead(self) -> int:
-        """How many tokens of padding are among the `remaining` ones."""
-        return 0 if self.computed else self.padding
-
-    @property
-    def rows(self) -> int:
-        """How many rows are to be computed before the next token can be drawn."""
-        return self.rows_of(self.remaining)
-
-    @property
     def least(self) -> int:
-        """How many rows its next step computes at least: those of its source."""
-        return self.source.length if self.source is not None and not self.computed else 0
+        """How many tokens its next step computes at least: those of its source."""
+        return 0 if self.computed else self.first
 
-    def rows_of(self, count: int) -> int:
-        """Return how many rows `count` of the remaining tokens take."""
-        return count - self.padding_ahead if count else 0
-
-    def within(self, rows: int) -> int:
-        """Return how many of the remaining tokens a step with `rows` rows left computes."""
-        return min(rows + self.padding_ahead, self.remaining) if rows >= self.least else 0
+    def within(self, budget: int) -> int:
+        """Return how many of the remaining tokens a step with so much budget left computes."""
+        return min(budget, self.remaining) if budget >= self.least else 0
 
     @property
     def is_full(self) -> bool:

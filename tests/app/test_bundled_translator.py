@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -22,10 +21,10 @@ from app.models import (
 )
 from app.settings import Settings
 from engine.api import EngineState
-from engine.errors import EngineUnavailable, ModelNotUsable
-from engine.machine import EngineOptions
+from engine.errors import EngineUnavailable
 from engine.messages import Chunk, Message, ReplySpec, Request, Translation
-from engine.process.client import EngineClient, EngineOnDemand
+from engine.process.client import EngineClient
+from engine.process.supervision import HeartbeatOptions
 from engine.scripted import ScriptedEngine
 from engine.served_models import ServedModel, ServedModels
 from tests.app.in_process_service import InProcessService, serving
@@ -44,12 +43,9 @@ SETTINGS = Settings(dtype="float32")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def engine() -> AsyncIterator[EngineOnDemand]:
-    engine = translator(SETTINGS)
-    async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(engine.run())
+async def engine() -> AsyncIterator[EngineClient]:
+    async with translator(SETTINGS).running() as engine:
         yield engine
-        running.cancel()
     assert engine.status.state is EngineState.STOPPED
     with pytest.raises(EngineUnavailable):
         engine.generate(HELLO)
@@ -57,7 +53,7 @@ async def engine() -> AsyncIterator[EngineOnDemand]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def service(
-    engine: EngineOnDemand, tmp_path_factory: pytest.TempPathFactory
+    engine: EngineClient, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[InProcessService]:
     """A chat model and the translator, as in the default start."""
     models = ServedModels(
@@ -75,7 +71,7 @@ async def service(
         yield running
 
 
-async def text_of(engine: EngineOnDemand | EngineClient, request: Request) -> str:
+async def text_of(engine: EngineClient, request: Request) -> str:
     return "".join([output.text async for output in engine.generate(request) if isinstance(output, Chunk)])
 
 
@@ -116,7 +112,7 @@ async def test_asleep_it_is_no_process_and_keeps_nobody_from_waiting_for_the_def
 
 
 async def test_it_translates_out_of_the_box_for_who_names_no_model(
-    service: InProcessService, engine: EngineOnDemand
+    service: InProcessService, engine: EngineClient
 ) -> None:
     async with midstream.connect(service.url, features=["interpret"]) as client:
         requested = {"source": "eng_Latn", "target": "zho_Hans"}
@@ -155,36 +151,21 @@ async def test_many_interpretations_at_once_say_what_each_says_alone(service: In
     assert len(set(alone)) == AT_ONCE
 
 
-async def test_an_engine_that_could_not_start_is_woken_again_after_a_pause(tmp_path: Path) -> None:
-    made = translator(SETTINGS)
-    nowhere = EngineOptions(model=str(tmp_path), device="cpu")
-    clients = iter([EngineClient(nowhere), made._make()])
-    engine = EngineOnDemand(lambda: next(clients), TRANSLATOR_FACTS, again_s=60.0)
-    async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(engine.run())
-        with pytest.raises((ModelNotUsable, EngineUnavailable)):
-            await engine.ready()
-        await eventually(lambda: engine.pid is None and engine.status.state is EngineState.FAILED)
-        with pytest.raises(EngineUnavailable):
-            engine.generate(HELLO)
-        engine._pause_s = 0.0
-        await eventually(lambda: engine.status.state is EngineState.ASLEEP)
-        assert await text_of(engine, HELLO) == "我叫Robin。"
-        running.cancel()
-
-
 async def test_who_is_not_asked_falls_asleep_and_wakes_again() -> None:
-    made = translator(SETTINGS)
-    engine = EngineOnDemand(made._make, TRANSLATOR_FACTS, idle_s=0.2)
-    async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(engine.run())
+    engine = EngineClient(
+        translator(SETTINGS)._options,
+        heartbeat=HeartbeatOptions(interval_s=0.1),
+        on_demand=TRANSLATOR_FACTS,
+        idle_s=0.2,
+    )
+    async with engine.running():
         translated = await text_of(engine, HELLO)
         pid = engine.pid
         await eventually(lambda: engine.status.state is EngineState.ASLEEP)
-        assert engine.pid is None
-        await eventually(lambda: not _lives(pid))
+        await eventually(lambda: engine.pid is None and not _lives(pid))
+        assert engine.facts is not None
         assert await text_of(engine, HELLO) == translated == "我叫Robin。"
-        running.cancel()
+        assert engine.status.restarts == 0
 
 
 def _lives(pid: int | None) -> bool:

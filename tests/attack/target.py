@@ -14,7 +14,6 @@ from subprocess import TimeoutExpired
 import httpx
 import msgspec
 
-from tests import serve_with
 from tests.attack.attack import Attack, TargetKind
 from tests.attack.client import MB, Attacker, Job, Outcome
 from tests.attack.embedding_server import vectors
@@ -140,7 +139,7 @@ def _opened(ground: TargetKind) -> Iterator[Target]:
                 if shutil.which("espeak-ng"):
                     environ["MIDSTREAM_SPEECH"] = "both"
             case TargetKind.MODEL:
-                command = serve_with.command(kv_idle_s=86_400.0)  # no page is given up before it is attacked
+                command = ("app", "serve")
                 environ |= {"MIDSTREAM_KV_MEMORY": str(KV_BYTES)}
         server = stack.enter_context(serving(folder, environ, command=command))
         if ground is TargetKind.MODEL:

@@ -48,9 +48,6 @@ OPT_SIZES: dict[str, Any] = NO_SPECIALS | {
     "init_std": 0.3,
 }
 
-SCALED_QUERIES: dict[str, Any] = {"no_rope_layers": [1, 0, 1], "floor_scale": 4, "attn_scale": 1.0}
-"""Llama 4 scales queries in layers without rotary embeddings, from position `floor_scale` on (8,192 by default)."""
-
 SCALED_ROPE: dict[str, Any] = {
     "rope_type": "yarn",
     "rope_theta": 10_000.0,
@@ -58,7 +55,7 @@ SCALED_ROPE: dict[str, Any] = {
     "original_max_position_embeddings": 4,
     "llama_4_scaling_beta": 1.0,
 }
-"""Ministral 3 scales queries by the position, too."""
+"""Ministral 3 scales queries by the position."""
 
 OWN_WORDS: dict[str, Any] = {"tie_word_embeddings": False, "query_pre_attn_scalar": 8}
 """Without these a Gemma of this size repeats its last word, whatever it attends to."""
@@ -139,11 +136,6 @@ FAMILIES: dict[str, Callable[[], PreTrainedModel]] = {
     "glm4": lambda: hf.Glm4ForCausalLM(hf.Glm4Config(**SIZES)),
     "exaone4": lambda: hf.Exaone4ForCausalLM(
         hf.Exaone4Config(**sized("head_dim"), sliding_window=SLIDING, sliding_window_pattern=2)
-    ),
-    "llama4": lambda: hf.Llama4ForCausalLM(
-        hf.Llama4TextConfig(
-            **SIZES, **SCALED_QUERIES, num_local_experts=2, intermediate_size_mlp=64, attention_chunk_size=16
-        )
     ),
     "mistral4": lambda: hf.Mistral4ForCausalLM(
         hf.Mistral4Config(**sized("head_dim", "num_key_value_heads"), **LATENT, rope_parameters={**SCALED_ROPE})

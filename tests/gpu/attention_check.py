@@ -1,4 +1,4 @@
-"""The attention backends of the device against torch's own attention in float32, and the bandwidth they reach."""
+"""The attention kernels of the device against attention in plain torch, in float32, and the bandwidth they reach."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engine.kv_cache import LayerPages, page_size
 from engine.model.attention import AttentionParams, Backend, Reference
-from engine.model.cuda.operators import Cuda
+from engine.model.fused_decoder import backend_for
 from engine.step_layout import Span, StepLayout, lay_out
 from tests.gpu.results import DEVICE, ON_CUDA, expect, keep, print_line
 
@@ -40,7 +40,6 @@ TERMS: dict[str, dict[str, Any]] = {
     "plain": {},
     "window": {"window": int(1000 * UNIT)},
     "softcap": {"softcap": 30.0},
-    "chunk": {"chunk": int(2048 * UNIT)},
 }
 MANY_TERMS = {"8B", "demo"}
 """The layers that are tried with all terms."""
@@ -58,39 +57,36 @@ class Step(NamedTuple):
     layout: StepLayout
     layer: LayerPages
     queries: Tensor
-    tables: Sequence[Sequence[int]]
 
 
 def main() -> None:
     torch.manual_seed(0)
-    backends: dict[str, Backend] = {"reference": Reference()}
     if ON_CUDA:
         torch.cuda.set_device(DEVICE_OF_TENSORS)
         print_line(f"{torch.cuda.get_device_name()}, torch for CUDA {torch.version.cuda}")
-        processors = torch.cuda.get_device_properties(DEVICE_OF_TENSORS).multi_processor_count
-        backends["triton"] = Cuda(processors=processors)
-    compare(backends)
+    backend = backend_for(DEVICE_OF_TENSORS, torch.bfloat16)
+    compare(backend)
     if ON_CUDA:
-        measure(backends["triton"])
+        measure(backend)
 
 
-def compare(backends: dict[str, Backend]) -> None:
-    """Compare each backend with torch on all kinds of layers."""
+def compare(backend: Backend) -> None:
+    """Compare a backend with plain torch on all kinds of layers."""
+    reference = Reference()
     errors: dict[str, float] = {}
     for layer, heads in LAYERS.items():
         for kind in TERMS if layer in MANY_TERMS else ("plain",):
             for dtype in TOLERANCE if layer == "8B" else (torch.bfloat16,):
                 terms = AttentionParams(heads.size**-0.5, **TERMS[kind])
                 step = random_step(heads, [(tokens, 1) for tokens in DECODING] + PROMPTS, dtype)
-                expected = computed(step, terms)
-                for name, backend in backends.items():
-                    if name == "reference" and layer == "8B" and ON_CUDA:
-                        continue  # it would gather all contexts in float32
-                    got = backend.attend(step.queries, step.layer, step.layout, terms)[: len(expected)]
-                    error = float((got.float() - expected).norm() / expected.norm())
-                    case = f"{name}, {layer}, {kind}, {dtype}"
-                    errors[case] = error
-                    expect(error < TOLERANCE[dtype], f"{case} is {error:.2g} apart from torch's attention")
+                got, expected = (
+                    one.attend(step.queries, step.layer, step.layout, terms)[: step.layout.rows].float()
+                    for one in (backend, reference)
+                )
+                error = float((got - expected).norm() / expected.norm())
+                case = f"{layer}, {kind}, {dtype}"
+                errors[case] = error
+                expect(error < TOLERANCE[dtype], f"{case} is {error:.2g} apart from plain torch")
     worst = max(errors, key=errors.__getitem__)
     print_line(f"attention: {len(errors)} cases, the largest error is {errors[worst]:.2g} ({worst})")
     keep("attention.json", {"errors": errors})
@@ -113,45 +109,7 @@ def random_step(
     for store in layer:
         store.normal_()
     queries = like.new_empty(layout.input_ids.shape[1], heads.queries, heads.size).normal_()
-    return Step(layout, layer, queries, tables)
-
-
-def computed(step: Step, terms: AttentionParams) -> Tensor:
-    """Compute a step's attention in float32, one request after another."""
-    results, row = [], 0
-    for (start, stop), table in zip(step.layout.spans, step.tables, strict=True):
-        queries = step.queries[row : row + stop - start].float()
-        row += stop - start
-        pages = torch.tensor(table, device=DEVICE_OF_TENSORS)
-        keys, values = (store[pages].flatten(0, 1)[:stop].float() for store in step.layer)
-        share = queries.shape[1] // keys.shape[1]
-        keys, values = keys.repeat_interleave(share, 1), values.repeat_interleave(share, 1)
-        seen = visible(start, stop, terms)
-        if terms.softcap is None:
-            attended = torch.nn.functional.scaled_dot_product_attention(
-                *(one.transpose(0, 1) for one in (queries, keys, values)),
-                attn_mask=seen[None],
-                scale=terms.scale,
-            )
-            results.append(attended.transpose(0, 1))
-        else:
-            scores = torch.einsum("qhd,khd->hqk", queries, keys) * terms.scale
-            scores = torch.tanh(scores / terms.softcap) * terms.softcap
-            weights = scores.masked_fill(~seen, -torch.inf).softmax(-1)
-            results.append(torch.einsum("hqk,khd->qhd", weights, values))
-    return torch.cat(results)
-
-
-def visible(start: int, stop: int, terms: AttentionParams) -> Tensor:
-    """Return which keys the queries from `start` on may see, (queries, keys)."""
-    keys = torch.arange(stop, device=DEVICE_OF_TENSORS)
-    queries = keys[start:, None]
-    seen = keys <= queries
-    if terms.window is not None:
-        seen &= keys > queries - terms.window
-    if terms.chunk is not None:
-        seen &= keys // terms.chunk == queries // terms.chunk
-    return seen
+    return Step(layout, layer, queries)
 
 
 def measure(backend: Backend) -> None:

@@ -4,7 +4,6 @@
 #   STAGES='attention service pytest' BUDGET=230 OUT=results bash tests/gpu/check.sh
 #   STAGES='qwen llama beside' BUDGET=300 OUT=results bash tests/gpu/check.sh
 #   DEVICE=cpu bash tests/gpu/check.sh        the check itself, on a machine without a device
-#   bash tests/gpu/check.sh MODULE …          another module in the same environment (`make bench-gpu`)
 #
 # STAGES  which stages to run (tests/gpu/check.py); by default all that the device has
 # BUDGET  seconds for all of them
@@ -39,4 +38,4 @@ export PYTHONPATH=$work/site:$PWD PYTHONUNBUFFERED=1
 export HF_HUB_OFFLINE=1 TRANSFORMERS_VERBOSITY=error TOKENIZERS_PARALLELISM=false NO_PROXY=127.0.0.1,localhost
 unset TRITON_INTERPRET PYTHONDONTWRITEBYTECODE
 mkdir -p "$OUT"
-"$PYTHON" -m "${@:-tests.gpu.check}" | tee "$OUT/summary.txt"
+"$PYTHON" -m tests.gpu.check | tee "$OUT/summary.txt"

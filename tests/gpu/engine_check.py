@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
 import statistics
 import sys
 import time
 from collections.abc import Sequence
 from itertools import takewhile
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -292,26 +290,6 @@ class EngineCheck:
                 return ends[0].steps_after or 0, 1e3 * (time.perf_counter() - began)
         raise AssertionError(f"{name} was cancelled and never ended")
 
-    def profile(self) -> None:
-        """Write down which kernels a step consists of."""
-        from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415 - only on a device
-
-        for at_once in (1, 64):
-            for _ in range(at_once):
-                self.submit(self.prompt(64), 60, TOP_P)
-            for _ in range(20):
-                self.core.step()
-            with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as seen:
-                for _ in range(5):
-                    self.core.step()
-                torch.cuda.synchronize()
-            table = seen.key_averages().table(
-                sort_by="cuda_time_total", row_limit=25, max_name_column_width=60
-            )
-            with Path(os.environ["OUT"], "profile.txt").open("a") as file:
-                file.write(f"== {self.shape.name}, {at_once} at once, 5 steps\n{table}\n")
-            self.drain()
-
 
 def distance(ours: Tensor, exact: Tensor) -> float:
     return float((ours - exact).norm() / exact.norm())
@@ -327,8 +305,6 @@ def main() -> None:
     check.check_agreement()
     check.measure()
     check.check_cancels()
-    if ON_CUDA:
-        check.profile()
 
 
 if __name__ == "__main__":

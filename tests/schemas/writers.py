@@ -59,8 +59,8 @@ class RandomWriter:
             if not ready:
                 break
             logits = torch.randn(len(ready), len(self._bias), generator=random) + self._bias
-            for slot, token in zip(ready, self._sampler.sample(logits, ready), strict=True):
-                assert token is not None, "a row had no token that may come"
+            for slot, token in zip(ready, self._sampler.choose(logits, ready).tolist(), strict=True):
+                assert token >= 0, "a row had no token that may come"
                 self._take(own[slot], token)
         self._wait(own)
         return [self._reply(one) for one in own]

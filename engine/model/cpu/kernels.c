@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 /* Raise the version with every change of a signature, here and in kernels.py. */
-const int midstream_version = 9;
+const int midstream_version = 10;
 
 /* With fewer operations than WORTH_SHARING, waking other threads takes longer. Heads and queries lie on the stack. */
 enum { WORTH_SHARING = 1 << 15, WIDEST_HEAD = 1 << 10, WIDEST_QUERIES = 1 << 17 };
@@ -25,9 +25,9 @@ enum { WORTH_SHARING = 1 << 15, WIDEST_HEAD = 1 << 10, WIDEST_QUERIES = 1 << 17 
 int midstream_attend(const void *queries, count row_stride, count head_stride, const void *keys, const void *values,
                      const int32_t *table, const struct span *spans, count pages, count columns, count span_count,
                      count heads, count kv_heads, count page, count size, count value_size, float scale, float softcap,
-                     count window, count chunk, int half, void *mixed) {
+                     count window, int half, void *mixed) {
     const struct attention attention = {
-        {keys, values, kv_heads, page, size, value_size, half}, {scale, softcap, window, chunk}, queries, mixed, table,
+        {keys, values, kv_heads, page, size, value_size, half}, {scale, softcap, window}, queries, mixed, table,
         spans, span_count, columns, row_stride, head_stride, heads, half && midstream_has_pairs() && size % 2 == 0,
     };
     count row = 0, read_positions = 0, widest = size > value_size ? size : value_size;

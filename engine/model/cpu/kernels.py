@@ -28,7 +28,7 @@ from engine.kv_cache import LayerPages
 from engine.model.attention import AttentionParams, Reference
 from engine.step_layout import StepLayout
 
-VERSION = 9
+VERSION = 10
 """The version of the signatures below. The library must have the same."""
 
 _DTYPES = frozenset({torch.bfloat16, torch.float32})
@@ -42,7 +42,7 @@ _SIGNATURES = {
             *4 * (_POINTER,),
             *8 * (_COUNT,),
             *2 * (_FLOAT,),
-            *2 * (_COUNT,),
+            _COUNT,
             _FLAG,
             _POINTER,
         ),
@@ -137,7 +137,7 @@ def attend(
         *(queries.data_ptr(), queries.stride(0), queries.stride(1), layer.keys.data_ptr()),
         *(layer.values.data_ptr(), _whole(tables), places.buffer_info()[0], pages, tables.shape[1]),
         *(len(spans), heads, kv_heads, page, size, value_size, terms.scale, terms.softcap or 0.0),
-        *(terms.window or 0, terms.chunk or 0, queries.dtype is torch.bfloat16, mixed.data_ptr()),
+        *(terms.window or 0, queries.dtype is torch.bfloat16, mixed.data_ptr()),
     )
     if refusal:
         leads_out = BadTable("a block table leads out of the pages of the cache, or heads are too wide")

@@ -90,11 +90,10 @@ struct span {
     int64_t row, start, number;
 };
 
-/* How a layer attends. A query sees `window` positions up to its own, and none before the last multiple of `chunk`; 0
-   means no such bound. `softcap`: 0 for none. */
+/* How a layer attends. A query sees `window` positions up to its own; 0: all of them. `softcap`: 0 for none. */
 struct terms {
     float scale, softcap;
-    count window, chunk;
+    count window;
 };
 
 /* Attend with the queries, (sharing, size), that share one head, to the positions from `first` to `stop` of a table. */
@@ -136,9 +135,7 @@ SHARED void attend_head(float *restrict mixed, const float *restrict queries, co
 
 /* Return the first position that the query at `stop - 1` may see. */
 SHARED count first_seen(count stop, const struct terms *terms) {
-    count first = terms->window > 0 && stop > terms->window ? stop - terms->window : 0;
-    count chunk = terms->chunk > 0 ? (stop - 1) / terms->chunk * terms->chunk : 0;
-    return first > chunk ? first : chunk;
+    return terms->window > 0 && stop > terms->window ? stop - terms->window : 0;
 }
 
 #endif

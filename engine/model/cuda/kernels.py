@@ -18,13 +18,11 @@ LOG2_E: tl.constexpr = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def _first_visible(position, WINDOW: tl.constexpr, CHUNK: tl.constexpr):
-    """Return the first position that a query at `position` may see. A window or chunk of 0 means none."""
+def _first_visible(position, WINDOW: tl.constexpr):
+    """Return the first position that a query at `position` may see. A window of 0 means none."""
     first = position * 0
     if WINDOW > 0:
         first = tl.maximum(first, position - (WINDOW - 1))
-    if CHUNK > 0:
-        first = tl.maximum(first, position // CHUNK * CHUNK)
     return first
 
 
@@ -138,7 +136,6 @@ def decode_partitions(
     BLOCK: tl.constexpr,
     SMALLEST: tl.constexpr,
     WINDOW: tl.constexpr,
-    CHUNK: tl.constexpr,
     CAPPED: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
@@ -150,7 +147,7 @@ def decode_partitions(
     request, kv_head = tl.program_id(0), tl.program_id(1)
     length = tl.load(lengths + request)
     if length > 0:
-        first = _first_visible(length - 1, WINDOW, CHUNK)
+        first = _first_visible(length - 1, WINDOW)
         member = tl.arange(0, ROWS)
         head = kv_head * GROUP + member
         sizes, value_sizes = tl.arange(0, SIZE_PADDED), tl.arange(0, VALUE_PADDED)
@@ -203,13 +200,12 @@ def merge_partitions(
     VALUE_PADDED: tl.constexpr,
     SMALLEST: tl.constexpr,
     WINDOW: tl.constexpr,
-    CHUNK: tl.constexpr,
 ):
     """Merge the partitions of each request and head. An idle row, which has no keys, gets zeros."""
     request, head = tl.program_id(0), tl.program_id(1)
     length = tl.load(lengths + request)
     parts, value_sizes = tl.arange(0, PARTS_PADDED), tl.arange(0, VALUE_PADDED)
-    first = _first_visible(length - 1, WINDOW, CHUNK)
+    first = _first_visible(length - 1, WINDOW)
     partition = _partition(length, PARTS, SMALLEST)
     computed = (parts >= first // partition) & (parts < tl.cdiv(length, partition))
     place = (request.to(tl.int64) * tl.num_programs(1) + head) * PARTS + parts
@@ -259,7 +255,6 @@ def attend_prompts(
     PAGE: tl.constexpr,
     BLOCK: tl.constexpr,
     WINDOW: tl.constexpr,
-    CHUNK: tl.constexpr,
     CAPPED: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
@@ -283,7 +278,7 @@ def attend_prompts(
         )
         # Unused rows take the position of the tile's first token, so they widen nothing that is read.
         position = length - count + tl.where(valid, token, tl.program_id(0) * TOKENS)
-        first = _first_visible(position, WINDOW, CHUNK)
+        first = _first_visible(position, WINDOW)
         table = tables + request.to(tl.int64) * table_row
         strides = key_page, key_offset, value_page, value_offset
         state = (

@@ -1,7 +1,7 @@
 """Attention over the pages of the KV cache, and sampling, by Triton kernels on a CUDA device.
 
-The kernels are torch operators, so a step can be traced without a device to check its shapes and to count its launches. This
-module lays each kernel out over the device's multiprocessors. It checks tensors' shapes, but trusts the cache's page numbers.
+The kernels are torch operators, so a step can be traced without a device to check its shapes. This module lays each kernel
+out over the device's multiprocessors. It checks tensors' shapes, but trusts the cache's page numbers.
 """
 
 from __future__ import annotations
@@ -36,9 +36,6 @@ PROMPT_ROWS = 128
 LARGE_HEAD = 256
 """Bytes of a key. Larger keys halve a program's rows and keys, since a multiprocessor's shared memory holds no more."""
 
-LAUNCHES = {"attend_decode": 2, "attend_prompts": 1, "store_rows": 1}
-"""How many kernels each operator launches."""
-
 _library: Any = torch.library.Library("midstream", "DEF")  # type: ignore[no-untyped-call]
 
 ROUNDS = 32
@@ -64,7 +61,7 @@ class Cuda:
         Idle rows after the prompts hold undefined values.
         """
         out = queries.new_empty(*queries.shape[:2], layer.values.shape[3])
-        numbers = terms.scale, terms.window or 0, terms.chunk or 0, terms.softcap or 0.0
+        numbers = terms.scale, terms.window or 0, terms.softcap or 0.0
         if rows := step.decode_rows:
             torch.ops.midstream.attend_decode(
                 queries[:rows],
@@ -153,7 +150,6 @@ def _launch_decode(  # noqa: PLR0917 - the operator's parameters
     lengths: Tensor,
     scale: float,
     window: int,
-    chunk: int,
     softcap: float,
     processors: int,
 ) -> None:
@@ -165,7 +161,7 @@ def _launch_decode(  # noqa: PLR0917 - the operator's parameters
     mixed = torch.empty(rows, heads, parts, values.shape[3], dtype=torch.float32, device=out.device)
     weights = torch.empty(rows, heads, parts, dtype=torch.float32, device=out.device)
     splits = min(parts, -(-processors * PROGRAMS_PER_PROCESSOR // (rows * kv_heads)))
-    constants = {"SMALLEST": SMALLEST_PARTITION, "WINDOW": window, "CHUNK": chunk}
+    constants = {"SMALLEST": SMALLEST_PARTITION, "WINDOW": window}
     kernels = _kernels()
     kernels.decode_partitions[rows, kv_heads, splits](
         *(queries, keys, values, tables, lengths, mixed, weights, scale, softcap),
@@ -205,7 +201,6 @@ def _launch_prompts(  # noqa: PLR0917 - the operator's parameters
     lengths: Tensor,
     scale: float,
     window: int,
-    chunk: int,
     softcap: float,
     longest: int,
 ) -> None:
@@ -226,7 +221,6 @@ def _launch_prompts(  # noqa: PLR0917 - the operator's parameters
         PAGE=page,
         BLOCK=_block(keys),
         WINDOW=window,
-        CHUNK=chunk,
         CAPPED=softcap > 0,
         PRECISION=_precision(queries),
         num_warps=8,
@@ -302,13 +296,13 @@ def _register(schema: str, launch: Callable[..., object], fake: Callable[..., ob
 
 _register(
     "attend_decode(Tensor queries, Tensor keys, Tensor values, Tensor tables, Tensor(a!) out, Tensor lengths, "
-    "float scale, int window, int chunk, float softcap, int processors) -> ()",
+    "float scale, int window, float softcap, int processors) -> ()",
     _launch_decode,
     _check_attention,
 )
 _register(
     "attend_prompts(Tensor queries, Tensor keys, Tensor values, Tensor tables, Tensor(a!) out, Tensor query_starts, "
-    "Tensor lengths, float scale, int window, int chunk, float softcap, int longest) -> ()",
+    "Tensor lengths, float scale, int window, float softcap, int longest) -> ()",
     _launch_prompts,
     _check_attention,
 )

@@ -6,14 +6,12 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
-import torch
 
-from tests.bench.engine import gpu
 from tests.bench.engine.__main__ import MEASURES, QUICK, run_measurements
 from tests.bench.engine.load import Load
 from tests.bench.engine.shapes import SPECK
 from tests.bench.engine.worker import Name, WorkerPool, assembled
-from tests.bench.report import MeasurementFailed, run_lab
+from tests.bench.report import MeasurementFailed
 
 PLAN = msgspec.structs.replace(
     QUICK, models=(SPECK,), at_once=(1, 2), new_tokens=8, long_tokens=60,
@@ -49,9 +47,3 @@ def test_a_job_or_a_process_that_fails_is_reported(pool: WorkerPool) -> None:
         pool.facts(SPECK, "bfloat16", "next_turn", long_tokens=200, new_tokens=1, added_tokens=1)
     with pytest.raises(MeasurementFailed, match="no_dtype"):
         pool.load(Name.BATCHING, SPECK, "no_dtype", Load(at_once=1, prompt_tokens=8, new_tokens=4, cut_s=1))
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
-def test_without_a_device_bench_gpu_measures_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["bench-gpu"])
-    assert run_lab("bench-gpu", "", gpu.main, more=gpu.more) == 2

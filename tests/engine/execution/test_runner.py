@@ -9,8 +9,6 @@ import pytest
 import torch
 
 from engine.execution.executor import LONGEST_PAUSE, SHORTEST_PAUSE, ComputeThreads, Runner
-from engine.kv_cache import PagedCache
-from engine.model import attention as reference
 from engine.model import fused_decoder as attention
 from engine.model.attention import AttentionNotSupported
 from engine.step_layout import Span
@@ -55,12 +53,6 @@ def test_what_is_no_number_stays_in_its_own_pages() -> None:
     logits = run.run([the_last(text, FIRST), Span(1, 0, beside, samples=True, pages=SECOND)])
     assert close(logits[0], by_itself(text))
     assert close(logits[1], by_itself(beside))
-
-
-def test_the_cache_takes_nothing_outside_a_step() -> None:
-    cache = PagedCache(pages=1, page_size=8, store=reference.Reference().store)
-    with pytest.raises(RuntimeError, match="outside a step"):
-        cache.update(torch.ones(1, 1, 1, 1), torch.ones(1, 1, 1, 1), 0)
 
 
 def test_masks_of_a_model_s_own_making_are_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -60,6 +61,11 @@ def sampler_for(*ways: SamplingParams, seen: list[int] | None = None) -> Sampler
     return sampler
 
 
+def sample(sampler: Sampler, scores: Tensor, slots: Sequence[int]) -> list[int | None]:
+    """Choose a token for each row; None for a row that holds no number."""
+    return [None if token < 0 else token for token in sampler.choose(scores, slots).tolist()]
+
+
 WAYS = st.builds(
     sampling,
     temperature=st.sampled_from([0.2, 0.7, 1.0, 2.0]),
@@ -78,7 +84,7 @@ def test_each_row_is_drawn_from_what_transformers_leaves_of_it(
 ) -> None:
     seen, scores = [3, 4, 99], logits(len(ways), seed=seed, spread=spread)
     before = scores.clone()
-    tokens = sampler_for(*ways, seen=seen).sample(scores, range(len(ways)))
+    tokens = sample(sampler_for(*ways, seen=seen), scores, range(len(ways)))
     for row, way in enumerate(ways):
         # Sums of float32 differ in their order: a token may be in one nucleus and just outside of the other.
         wider = msgspec.structs.replace(way, top_p=min(1.0, way.top_p + 1e-5), min_p=way.min_p * (1 - 1e-5))
@@ -112,7 +118,7 @@ def test_tokens_have_the_frequencies_that_transformers_gives_them(
     sampler = Sampler(slots=replies, vocabulary=12, device=CPU)
     for slot in range(replies):
         sampler.join(slot, SamplerState.of(msgspec.structs.replace(way, seed=slot)), [1])
-    drawn = torch.tensor(sampler.sample(scores.repeat(replies, 1), range(replies)))
+    drawn = torch.tensor(sample(sampler, scores.repeat(replies, 1), range(replies)))
     counted, expected = drawn.bincount(minlength=12), probabilities(scores, way, [1]) * replies
     possible = expected > 0
     assert counted[~possible].sum() == 0
@@ -126,10 +132,10 @@ def test_tokens_have_the_frequencies_that_transformers_gives_them(
 def test_a_seed_gives_the_same_tokens_alone_and_in_a_batch(ways: list[SamplingParams], seed: int) -> None:
     steps = [logits(len(ways), seed=10 * seed + step) for step in range(3)]
     together = sampler_for(*ways)
-    batched = [together.sample(scores, range(len(ways))) for scores in steps]
+    batched = [sample(together, scores, range(len(ways))) for scores in steps]
     for row, way in enumerate(ways):
         alone = sampler_for(way)
-        assert [alone.sample(scores[row : row + 1], [0])[0] for scores in steps] == [b[row] for b in batched]
+        assert [sample(alone, scores[row : row + 1], [0])[0] for scores in steps] == [b[row] for b in batched]
 
 
 @pytest.mark.parametrize(
@@ -137,15 +143,15 @@ def test_a_seed_gives_the_same_tokens_alone_and_in_a_batch(ways: list[SamplingPa
 )
 def test_greedy_takes_the_likeliest(way: SamplingParams) -> None:
     scores = logits(2)
-    assert sampler_for(way, sampling()).sample(scores, [0, 1])[0] == scores[0].argmax()
-    assert sampler_for(way).sample(scores[:1], [0]) == [scores[0].argmax()]
+    assert sample(sampler_for(way, sampling()), scores, [0, 1])[0] == scores[0].argmax()
+    assert sample(sampler_for(way), scores[:1], [0]) == [scores[0].argmax()]
 
 
 @pytest.mark.parametrize("way", [GREEDY, sampling(), sampling(top_k=20)])
 def test_a_row_that_is_no_number_gives_none_and_its_neighbours_a_token(way: SamplingParams) -> None:
     scores = logits(3)
     scores[1, 7] = torch.nan
-    tokens = sampler_for(way, way, way).sample(scores, [0, 1, 2])
+    tokens = sample(sampler_for(way, way, way), scores, [0, 1, 2])
     assert tokens[1] is None
     assert None not in (tokens[0], tokens[2])
 
@@ -155,9 +161,9 @@ def test_a_repetition_penalty_counts_what_was_drawn_and_is_not_inherited_by_the_
     sampler = sampler_for(way, seen=[0])
     scores = torch.zeros(1, VOCABULARY)
     scores[0, :4] = torch.tensor([9.0, 3.0, 2.0, 1.0])
-    assert [sampler.sample(scores, [0])[0] for _ in range(3)] == [1, 2, 3]
+    assert [sample(sampler, scores, [0])[0] for _ in range(3)] == [1, 2, 3]
     sampler.join(0, SamplerState.of(way), [1])
-    assert sampler.sample(scores, [0]) == [0]
+    assert sample(sampler, scores, [0]) == [0]
 
 
 def test_a_seed_repeats_and_none_does_not() -> None:
@@ -165,7 +171,7 @@ def test_a_seed_repeats_and_none_does_not() -> None:
 
     def twenty(way: SamplingParams) -> list[int | None]:
         sampler = sampler_for(way)
-        return [sampler.sample(scores, [0])[0] for _ in range(20)]
+        return [sample(sampler, scores, [0])[0] for _ in range(20)]
 
     assert twenty(sampling(seed=3)) == twenty(sampling(seed=3))
     assert twenty(sampling(seed=None)) != twenty(sampling(seed=None))
@@ -174,8 +180,8 @@ def test_a_seed_repeats_and_none_does_not() -> None:
 def test_rows_come_in_the_order_of_the_slots_that_are_named() -> None:
     scores = logits(2)
     sampler = sampler_for(GREEDY, GREEDY, GREEDY)
-    assert sampler.sample(scores, [0, 2]) == scores.argmax(-1).tolist()
-    assert sampler.sample(scores.flip(0), [1, 2]) == scores.flip(0).argmax(-1).tolist()
+    assert sample(sampler, scores, [0, 2]) == scores.argmax(-1).tolist()
+    assert sample(sampler, scores.flip(0), [1, 2]) == scores.flip(0).argmax(-1).tolist()
 
 
 def test_rows_that_are_more_than_a_cache_holds_are_drawn_as_they_are_alone(
@@ -183,8 +189,8 @@ def test_rows_that_are_more_than_a_cache_holds_are_drawn_as_they_are_alone(
 ) -> None:
     monkeypatch.setattr("engine.execution.sampler.CACHED_SCORES", 2 * VOCABULARY)
     scores, ways = logits(5), [sampling(top_p=0.9, seed=seed) for seed in range(5)]
-    together = sampler_for(*ways).sample(scores, range(5))
-    alone = [sampler_for(way).sample(scores[row : row + 1], [0])[0] for row, way in enumerate(ways)]
+    together = sample(sampler_for(*ways), scores, range(5))
+    alone = [sample(sampler_for(way), scores[row : row + 1], [0])[0] for row, way in enumerate(ways)]
     assert together == alone
 
 
@@ -193,7 +199,7 @@ ENDS = (7, 9)
 
 def reply_of(sampler: Sampler, scores: Tensor, tokens: int) -> list[int | None]:
     """What one reply gets of the same logits again and again."""
-    return [sampler.sample(scores, [0])[0] for _ in range(tokens)]
+    return [sample(sampler, scores, [0])[0] for _ in range(tokens)]
 
 
 @settings(max_examples=30, deadline=None)
@@ -232,7 +238,7 @@ def test_penalties_of_presence_and_frequency_are_those_of_openai(
     sampler.join(0, SamplerState.of(way), [0, 0, 1, *before], generated=len(before))
     counts = torch.tensor(before, dtype=torch.int64).bincount(minlength=VOCABULARY)
     for _ in range(4):
-        (token,) = sampler.sample(scores, [0])
+        (token,) = sample(sampler, scores, [0])
         expected = scores[0] - counts * frequency - (counts > 0) * presence
         assert token is not None
         assert expected[token] >= expected.max() - 1e-5
@@ -254,7 +260,7 @@ def test_a_bias_is_added_to_its_tokens_logits_and_to_nobody_elses(biases: list[d
     for row, bias in enumerate(biases):
         for token, value in bias.items():
             expected[row, token] += value
-    assert sampler_for(*ways).sample(scores, range(len(ways))) == expected.argmax(-1).tolist()
+    assert sample(sampler_for(*ways), scores, range(len(ways))) == expected.argmax(-1).tolist()
 
 
 CHANGES = {
@@ -277,8 +283,8 @@ def test_a_plain_row_draws_the_same_beside_one_that_changes_its_logits(change: s
         beside.join(slot, SamplerState.of(way), [1])
     for step in range(4):
         scores = logits(4, seed=step)
-        tokens = beside.sample(scores, range(4))
-        assert [tokens[0], *tokens[2:]] == alone.sample(scores[[0, 2, 3]], range(3))
+        tokens = sample(beside, scores, range(4))
+        assert [tokens[0], *tokens[2:]] == sample(alone, scores[[0, 2, 3]], range(3))
 
 
 def test_a_reply_that_is_taken_up_again_counts_what_it_had() -> None:
@@ -290,7 +296,7 @@ def test_a_reply_that_is_taken_up_again_counts_what_it_had() -> None:
     first = reply_of(sampler, scores, 2)
     assert first == [1, 2]
     sampler.join(1, SamplerState.of(way), [1, 1, 1, 2], generated=2)
-    assert [sampler.sample(scores, [1])[0] for _ in range(2)] == [1, ENDS[0]]
+    assert [sample(sampler, scores, [1])[0] for _ in range(2)] == [1, ENDS[0]]
 
 
 SCORES = st.sampled_from([-math.inf, -1.5, 0.0, 2.0, 2.0, 3.25, math.inf, math.nan])

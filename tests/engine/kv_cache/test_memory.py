@@ -1,15 +1,12 @@
-"""Memory is shared out in pages, laid out for a step, and given back page by page."""
+"""Memory is shared out in pages, and laid out for a step."""
 
 from __future__ import annotations
-
-import mmap
-import sys
 
 import pytest
 import torch
 
 from engine.errors import ModelNotUsable
-from engine.kv_cache import CPU_PAGE, CUDA_PAGE, KVBudget, LayerPages, kv_budget, page_size
+from engine.kv_cache import CPU_PAGE, CUDA_PAGE, KVBudget, kv_budget, page_size
 from engine.step_layout import Span, lay_out, send
 
 
@@ -56,42 +53,6 @@ def test_too_little_is_refused_with_what_helps() -> None:
         budget(100)
     with pytest.raises(ModelNotUsable, match="MIDSTREAM_KV_MEMORY"):
         budget(None, window=None)
-
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is given back under Linux alone")
-PAGES, SIZE = 12, 64
-GIVEN_BACK = [1, 2, 3, 6, 11]
-
-
-def full(heads: int, size: int, dtype: torch.dtype) -> LayerPages:
-    rows = torch.ones(1, heads, size, dtype=dtype)
-    layer = LayerPages.make(rows, rows, PAGES, SIZE)
-    for store in layer:
-        store.fill_(1)
-    return layer
-
-
-@pytest.mark.parametrize(
-    ("heads", "size", "dtype"),
-    [(2, 32, torch.bfloat16), (2, 32, torch.float32), (8, 128, torch.bfloat16)],
-)
-def test_each_page_is_given_back_by_itself(heads: int, size: int, dtype: torch.dtype) -> None:
-    assert SIZE * heads * size * dtype.itemsize % mmap.PAGESIZE == 0
-    layer = full(heads, size, dtype)
-    layer.give_back(GIVEN_BACK)
-    for store in layer:
-        assert [page for page in range(PAGES) if not store[page].any()] == GIVEN_BACK
-        assert all(store[page].all() for page in set(range(PAGES)) - set(GIVEN_BACK))
-        store[2] = 3
-        assert store[2].eq(3).all(), "it can be written again"
-
-
-@pytest.mark.parametrize("size", [1, 5, 24, 33])
-def test_odd_pages_never_take_their_neighbors_along(size: int) -> None:
-    layer = full(3, size, torch.float32)
-    layer.give_back(GIVEN_BACK)
-    for store in layer:
-        assert all(store[page].all() for page in set(range(PAGES)) - set(GIVEN_BACK))
 
 
 ELSEWHERE = torch.device("meta")

@@ -58,36 +58,6 @@ def test_pages_that_nobody_holds_are_joined_by_nobody() -> None:
         pool.keep(1)
 
 
-def test_what_only_the_cache_held_between_two_sweeps_is_forgotten() -> None:
-    pool = PagePool(4, 4)
-    old, new = joined(pool, 4), joined(pool, 4)
-    pages = [table.pages[0] for table in (old, new)]
-    for page in pages:
-        pool.keep(page)
-    pool.release(old)
-    pool.sweep()
-    assert pool.cached == 1, "it was used before the sweep, but nobody knows how long before"
-    pool.release(new)
-    pool.sweep()
-    assert (pool.cached, pool.free) == (1, 3)
-    pool.release(pool.join(pages[1:]))
-    pool.sweep()
-    assert pool.cached == 1, "it was used since"
-    pool.sweep()
-    assert (pool.cached, pool.free) == (0, 4)
-
-
-def test_free_pages_take_memory_once_they_were_used() -> None:
-    pool = PagePool(4, 4)
-    pool.release(joined(pool, 12))
-    assert pool.stale == 3
-    assert (pool.take_stale(2), pool.take_stale(9), pool.take_stale(9)) == ([0, 1], [2], [])
-    table = joined(pool, 4)
-    assert pool.take_stale(9) == [], "it is in use"
-    pool.release(table)
-    assert len(pool.take_stale(9)) == 1
-
-
 def test_a_leak_is_reported() -> None:
     pool = PagePool(4, 4)
     joined(pool, 4)
@@ -196,21 +166,6 @@ class Pages(RuleBasedStateMachine):
             self.memory[page] = ["overwritten"] * self.size
         self.pool.release(greedy)
         assert self.pool.cached == 0
-
-    @rule()
-    def sweep(self) -> None:
-        self.pool.sweep()
-
-    @rule(count=st.integers(1, 9))
-    def give_back(self, count: int) -> None:
-        """What was in the pages is lost."""
-        for page in self.pool.take_stale(count):
-            self.memory[page] = [None] * self.size
-
-    @invariant()
-    def what_takes_memory_is_in_use_or_can_be_given_back(self) -> None:
-        written = sum(page != [None] * self.size for page in self.memory)
-        assert written <= self.pool.used + self.pool.cached + self.pool.stale
 
     @invariant()
     def pages_are_conserved(self) -> None:

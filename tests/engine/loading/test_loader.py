@@ -212,7 +212,7 @@ OTHERS = {
         decoder_attention_heads=4,
     ),
     "no language model": lambda: ViTConfig(hidden_size=32, num_hidden_layers=1, intermediate_size=32),
-    "keeps a state": lambda: MambaConfig(**SMALL),
+    "a KV cache alone does not serve": lambda: MambaConfig(**SMALL),
     "linear_attention": lambda: Qwen3NextConfig(**SMALL),
     "can't be replaced": lambda: BloomConfig(**SMALL),
     "makes no model": lambda: FalconConfig(**SMALL, num_attention_heads=5),
@@ -225,13 +225,13 @@ OTHERS = {
 }
 WORDS = {
     "no language model": "not a causal language model",
-    "jamba": "keeps a state",
-    "lfm2": "keeps a state that no KV cache holds (conv layers)",
+    "jamba": "a KV cache alone does not serve",
+    "lfm2": "a KV cache alone does not serve (conv)",
 }
 
 
 ELSEWHERE = (
-    *("keeps a state", "linear_attention", "can't be replaced", "recurrent"),
+    *("a KV cache alone does not serve", "linear_attention", "can't be replaced", "recurrent"),
     *("hybrid", "jamba", "lfm2", "quantized (gptq)", "quantized (in some way)"),
 )
 """What another engine may serve."""

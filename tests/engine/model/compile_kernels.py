@@ -24,7 +24,7 @@ from engine.step_layout import Span, lay_out
 
 TERMS = {
     "plain": AttentionParams(0.1),
-    "all": AttentionParams(0.1, window=4096, chunk=8192, softcap=30.0),
+    "all": AttentionParams(0.1, window=4096, softcap=30.0),
 }
 HEADS = {"8B": (32, 8, 128), "1.5B": (12, 2, 128), "small": (14, 2, 64), "wide": (8, 4, 256)}
 

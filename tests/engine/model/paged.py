@@ -124,7 +124,5 @@ def _one_request(query_rows: Tensor, keys: Tensor, values: Tensor, terms: Attent
     visible = key <= query
     if terms.window is not None:
         visible &= key > query - terms.window
-    if terms.chunk is not None:
-        visible &= key // terms.chunk == query // terms.chunk
     scores = scores.masked_fill(~visible, -torch.inf)
     return torch.einsum("hqk,khd->qhd", scores.softmax(dim=-1), values)

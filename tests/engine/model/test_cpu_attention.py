@@ -30,9 +30,8 @@ TERMS = st.sampled_from(
         PLAIN,
         AttentionParams(0.3, window=5),
         AttentionParams(0.3, window=100),
-        AttentionParams(0.3, chunk=70),
         AttentionParams(0.3, softcap=2.0),
-        AttentionParams(0.3, 40, 64, 5.0),
+        AttentionParams(0.3, 40, 5.0),
     )
 )
 SHAPES = st.sampled_from(

@@ -27,9 +27,8 @@ SHAPES = {
 TERMS = {
     "plain": AttentionParams(0.3),
     "window": AttentionParams(0.3, window=9),
-    "chunks": AttentionParams(0.3, chunk=16),
     "softcap": AttentionParams(0.3, softcap=2.0),
-    "all": AttentionParams(0.3, window=20, chunk=32, softcap=2.0),
+    "all": AttentionParams(0.3, window=20, softcap=2.0),
 }
 LENGTHS = (1, 15, 16, 17, 64, 70)
 
@@ -137,8 +136,9 @@ def test_any_mixture_of_lengths_attends_as_by_hand(data: st.DataObject) -> None:
     assume(singles or prompts)
     lengths = (*singles, *(new + before for new, before in prompts))
     queries = (*(1 for _ in singles), *(new for new, _ in prompts))
-    window, chunk = (data.draw(st.none() | st.integers(1, 70)) for _ in range(2))
-    terms = AttentionParams(0.3, window, chunk, data.draw(st.none() | st.just(1.5)))
+    terms = AttentionParams(
+        0.3, data.draw(st.none() | st.integers(1, 70)), data.draw(st.none() | st.just(1.5))
+    )
     case = paged(GROUPED, lengths=lengths, queries=queries, page=page, seed=data.draw(st.integers(0, 9)))
     out = attend(case, terms)
     torch.testing.assert_close(out, attended_by_hand(case, terms), rtol=1e-4, atol=1e-5)

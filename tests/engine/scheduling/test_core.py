@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -15,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.execution.executor import LaunchedStep, Outcome
-from engine.kv_cache import PagedCache, PrefixCache
+from engine.kv_cache import PagedCache
 from engine.messages import Chunk, Finished, FinishReason, Output, Prefilling, Queued, Started
 from engine.model.cuda.graphs import PendingTokens
-from engine.scheduling.core import RELEASED_BYTES_AT_ONCE, EngineCore
+from engine.scheduling.core import EngineCore
 from engine.step_layout import Span
 from engine.text.reply_text import PreparedRequest, ReplyText
 from tests.engine.faulty_requests import POISON, poisoned
@@ -206,13 +204,9 @@ def test_after_a_cancel_what_was_seen_is_taken_up_and_no_more(core: EngineCore, 
 
 def test_another_salt_takes_up_nothing_but_what_is_shared(core: EngineCore) -> None:
     system, first, second = prompt(32), prompt(9, salt=1), prompt(9, salt=2)
-    outputs = run_out(
-        core,
-        *(
-            prepared_request(name, [*system, *rest], cache_salt=name, shared_tokens=32)
-            for name, rest in (("a", first), ("b", second))
-        ),
-    )
+    outputs = list[Output]()
+    for name, rest in (("a", first), ("b", second)):
+        outputs += run_out(core, prepared_request(name, [*system, *rest], cache_salt=name, shared_tokens=32))
     assert [end_of(outputs, name).cached_tokens for name in "ab"] == [0, 32]
     assert tokens_of(outputs, "b") == alone([*system, *second], 8)
     assert ended(core, prepared_request("c", [*system, *first, *first], cache_salt="c")).cached_tokens == 0
@@ -324,71 +318,6 @@ def test_branches_and_replies_that_are_preempted_write_what_they_write_alone(pag
     assert page == 256 or core.statistics().preemptions > 0
     for name, text in jobs.items():
         assert tokens_of(outputs, name) == alone(text, 40)
-
-
-def test_an_end_is_told_though_what_was_computed_cannot_be_kept(
-    core: EngineCore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def broken(*_arguments: object, **_options: object) -> None:
-        raise KeyError("no such page")
-
-    monkeypatch.setattr(PrefixCache, "insert", broken)
-    core.submit(prepared_request("a", prompt(40)))
-    core.submit(prepared_request("b", prompt(40), LONG))
-    with caplog.at_level(logging.ERROR):
-        outputs = [output for _ in range(9) for output in core.step()]
-        core.cancel("b")
-        outputs += core.step()
-    assert end_of(outputs, "a").reason is FinishReason.LENGTH
-    assert end_of(outputs, "b").reason is FinishReason.CANCELLED
-    assert "could not be kept" in caplog.text
-    assert not core.busy
-    core.step()  # no page is held by nobody
-    monkeypatch.undo()
-    assert ended(core, prepared_request("c", prompt(40))).cached_tokens == 0
-
-
-def test_keys_and_values_that_nobody_uses_are_given_up_and_those_of_a_talk_that_goes_on_stay() -> None:
-    clock = Clock()
-    core = EngineCore(served("llama"), kv_idle_s=60.0, clock=clock)
-
-    def cached(name: str, salt: int) -> int:
-        return end_of(run_out(core, prepared_request(name, prompt(40, salt=salt))), name).cached_tokens
-
-    assert core.gives_back_in_s is None
-    assert (cached("left", 1), cached("talk", 2)) == (0, 0)
-    both = core.statistics().kv_cached_bytes
-    for minute in range(1, 5):
-        clock.now = 60.0 * minute
-        assert core.gives_back_in_s == 0.0
-        core.give_back()
-        assert cached(f"talk {minute}", 2) == 39
-    assert core.statistics().kv_cached_bytes == both // 2
-    assert cached("left again", 1) == 0
-    for minute in (5, 6):
-        clock.now = 60.0 * minute
-        core.give_back()
-    assert core.statistics().kv_cached_bytes == 0
-    assert core.gives_back_in_s is None
-
-
-def test_memory_is_given_back_in_parts_between_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reply that runs waits for no more than one of them."""
-    given: list[list[int]] = []
-    monkeypatch.setattr(PagedCache, "give_back", lambda _, pages: given.append(pages))
-    clock = Clock()
-    model = served("llama", max_batch=1)
-    two_at_once = replace(model.kv, bytes_per_token=RELEASED_BYTES_AT_ONCE // PAGE // 2)
-    core = EngineCore(replace(model, kv=two_at_once), kv_idle_s=60.0, clock=clock)
-    run_out(core, prepared_request("a", prompt(80)))
-    for minute in (1, 2):
-        clock.now = 60.0 * minute
-        core.give_back()
-    while core.gives_back_in_s == 0.0:
-        core.give_back()
-    assert len(given) > 1
-    assert max(map(len, given)) <= 2
-    assert sorted(page for pages in given for page in pages) == list(range(6))
 
 
 HOT = greedy(do_sample=True, temperature=1.5, top_p=0.9)

@@ -159,16 +159,15 @@ def test_half_of_the_budget_is_the_oldest_prompts_and_short_ones_pass_by_the_oth
     assert ran(step(scheduler, 10)) == [("0", 10, 6), ("short", 0, 4)]
 
 
-def test_a_beginning_that_everyone_shares_is_computed_once_and_held_once() -> None:
+def test_a_beginning_that_everyone_shares_is_known_after_its_first_token_and_held_once() -> None:
     scheduler = make_scheduler(3, page=8)
     system = list(range(1000, 1040))
-    for name in "ab":
-        scheduler.add(ScheduledRequest(name, [*system, ord(name)], salt=name, shared_tokens=40))
-    plan = scheduler.schedule(100)
+    a, b = (ScheduledRequest(name, [*system, ord(name)], salt=name, shared_tokens=40) for name in "ab")
+    scheduler.add(a)
+    plan = step(scheduler)
     assert ran(plan) == [("a", 0, 41)]
-    scheduler.complete(plan)
-    scheduler.share(plan.segments[0].request)
-    draw(plan)
+    scheduler.share(a)
+    scheduler.add(b)
     assert ran(step(scheduler)) == [("a", 41, 1), ("b", 40, 1)]
     assert scheduler.pool.used == 5 + 2
     assert scheduler.pool.copies == []
@@ -207,20 +206,6 @@ def test_the_newest_reply_gives_way_when_memory_is_outgrown_and_goes_on_later() 
     (part,) = plan.segments
     assert 16 < part.start == written - part.count, "what is left of its pages is not computed again"
     assert part.samples
-
-
-def test_who_computes_for_all_and_is_taken_away_leaves_it_to_the_next() -> None:
-    scheduler = make_scheduler(2)
-    first, second = (
-        ScheduledRequest(n, [*range(200), 300 + int(n)], salt=n, shared_tokens=200) for n in "12"
-    )
-    scheduler.add(first)
-    scheduler.add(second)
-    step(scheduler, 50)
-    assert (first.slot, second.slot) == (0, None)
-    scheduler.remove(first, keep=False)
-    step(scheduler, 50)
-    assert second.slot == 0
 
 
 def test_after_the_device_ran_out_of_memory_fewer_run_until_one_has_ended() -> None:
@@ -262,20 +247,6 @@ def test_with_little_memory_every_reply_is_made_to_its_end(
     scheduler.pool.check_idle()
 
 
-def test_nobody_waits_for_the_beginning_of_a_prompt_whose_image_is_looked_at() -> None:
-    """Nothing of it is computed meanwhile, however long that takes."""
-    scheduler = make_scheduler(2)
-    seeing, plain = (
-        ScheduledRequest(name, [*range(40), ord(name)], salt=name, shared_tokens=40, images_end=end)
-        for name, end in (("s", 41), ("p", 0))
-    )
-    scheduler.add(seeing)
-    scheduler.add(plain)
-    plan = step(scheduler)
-    assert plan.admitted == (seeing, plain)
-    assert ran(plan) == [("p", 0, 41)]
-
-
 def test_requests_whose_images_are_looked_at_hold_half_of_the_slots_at_most() -> None:
     """The next one of them begins when another was looked at; texts pass it, and so does an image that is known."""
     scheduler = make_scheduler(4)
@@ -311,7 +282,7 @@ def translation(name: str, source: int, prompt: int) -> ScheduledRequest:
 def test_a_step_has_one_source_beyond_its_budget_at_most(
     translations: list[tuple[int, int]], budget: int
 ) -> None:
-    """What fills up a source's page does not count, and nobody starves."""
+    """A source takes whole pages, and nobody starves."""
     scheduler = Scheduler(4, PagePool(2000, 8))
     for number, shape in enumerate(translations):
         scheduler.add(translation(f"{number}", *shape))
@@ -325,7 +296,7 @@ def test_a_step_has_one_source_beyond_its_budget_at_most(
         for part in plan.prefills:
             if part.samples:
                 scheduler.remove(part.request, keep=False)
-    assert rows == sum(map(sum, translations))
+    assert rows == sum(-(-source // 8) * 8 + prompt for source, prompt in translations)
 
 
 def warmed_up(seconds_per_token: float, *, decode_s: float = 0.0) -> PrefillBudget:
