@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import regex
 
 from engine.messages import Request, Tool
-from engine.text.detokenizer import Detokenizer, Vocabulary, detokenizer_of
+from engine.text.detokenizer import Detokenizer, Vocabulary
 from engine.text.formats import CallRegion, Delimiter, Kind, Region, ReplyFormat, Where
 from engine.text.reply_text import (
     Call,
@@ -45,7 +45,7 @@ class ReplyFactory:
         shows_all = bool(request.params.special_tokens)
         hidden = self._hidden if regions and not shows_all else ()
         vocabulary = self._showing(None if shows_all else hidden)
-        detokenizer = detokenizer_of(vocabulary)
+        detokenizer = Detokenizer(vocabulary)
         logprobs = None if request.params.top_logprobs is None else ReplyLogprobs(vocabulary.spell)
         stops = request.params.stop
         reply: ReplyText

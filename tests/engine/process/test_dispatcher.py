@@ -38,7 +38,7 @@ from engine.process.dispatcher import Dispatcher, Inbox, RequestBuilder, StepLoo
 from engine.prompts.jobs import LOST, Answer, DecodeImage, Job, Prompt, Rejected, Stopped
 from engine.prompts.prompt import JobHandler, PromptBuilder
 from engine.scheduling.core import EngineCore
-from engine.text.detokenizer import ByteLevelDetokenizer, Vocabulary
+from engine.text.detokenizer import Detokenizer, Vocabulary
 from engine.text.parser import ReplyPrefix
 from engine.text.reply_text import PreparedRequest, ReplyText
 from engine.vision.image import NOT_SEEN
@@ -90,7 +90,7 @@ class NoText:
     """Begins replies that have no text."""
 
     def begin(self, request: Request, beginning: ReplyPrefix) -> ReplyText:
-        return ReplyText(ByteLevelDetokenizer(Vocabulary(small_tokenizer())))
+        return ReplyText(Detokenizer(Vocabulary(small_tokenizer())))
 
 
 class Gateway:
