@@ -85,8 +85,7 @@ class Region:
 
     `close`: without one the region reaches to the reply's end, or to the end of its JSON.
     `is_json`: one object or array, from the opening's group `value` on; the opening's group `name` may name the call.
-    `whole`: nothing else may be in the reply, and all calls must name tools that were shown.
-    `more`: what may separate several values in a region that is `whole`. `ends_with_reply`: the reply's end may close it.
+    `ends_with_reply`: the reply's end may close it.
     """
 
     kind: Kind
@@ -95,8 +94,6 @@ class Region:
     where: Where = Where.ANYWHERE
     read: Read | None = None
     is_json: bool = False
-    whole: bool = False
-    more: Pattern | None = None
     ends_with_reply: bool = False
 
 
@@ -234,16 +231,22 @@ LONGEST_NAME = 256
 """The most characters of a tool's name."""
 
 
-def _read_json(found: CallRegion, _tools: Sequence[Tool], keys: Sequence[str]) -> tuple[Call, ...]:
+def _read_json(
+    found: CallRegion, tools: Sequence[Tool], keys: Sequence[str], *, is_bare: bool = False
+) -> tuple[Call, ...]:
     """Read calls in JSON: an object, or a list of them. `keys`: possible keys of the arguments.
 
-    If the opening of the region names the call, the object is its arguments.
+    If the opening of the region names the call, the object is its arguments. `is_bare`: without a mark, an object is a call
+    only if it names a tool that was shown.
     """
     inside = found.inside.strip()
     if found.name is not None:
         return (call(found.name, inside),)
     if not inside.startswith("["):
-        return (_call_of(inside, keys),)
+        made = _call_of(inside, keys)
+        if is_bare and made.name not in {tool.name for tool in tools}:
+            raise ValueError("no tool has this name")
+        return (made,)
     calls = tuple(_call_of(bytes(each).decode(), keys) for each in _decoded(_RAW_LIST, inside))
     if not calls:
         raise ValueError("the list of calls is empty")
@@ -327,17 +330,15 @@ LLAMA = Family(
             Kind.CALLS,
             _delimiter(rf"{_BLANKS}(?P<value>\{{){_BLANKS}{_LLAMA_KEYS}"),
             where=Where.START,
-            read=_LLAMA_CALLS,
+            read=partial(_LLAMA_CALLS, is_bare=True),
             is_json=True,
-            whole=True,
-            more=regex.compile(rf"{_BLANKS};{_BLANKS}(?P<value>\{{)"),
         ),
     ),
     markers=("<|python_tag|>",),
     known_by=("<|python_tag|>", "parameters", "tool_calls"),
     form=CallForm("<|python_tag|>", "", arguments_key="parameters", between=";", bare=True),
 )
-"""`<|python_tag|>{"name": …, "parameters": {…}}`, or such an object as the whole reply; `;` separates several."""
+"""`<|python_tag|>{"name": …, "parameters": {…}}`, or a reply that begins with such an object; `;` separates several."""
 MISTRAL = Family(
     "mistral",
     (

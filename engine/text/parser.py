@@ -7,7 +7,6 @@ text, not in reasoning or calls, nor across them. Knows no batch.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -284,21 +283,6 @@ class Parser:
             self._region_buffer.add(self._take(match.end()))
         return self._complete()
 
-    def _behind_value(self) -> bool:
-        """Read on after a value of a reply that has only calls."""
-        match = None if self._region.more is None else self._region.more.match(self._buffer, partial=True)
-        if match is None or (self._ended and match.partial and self._buffer.strip()):
-            return self._break()
-        if not match.partial:
-            self._region_buffer.add(self._take(match.start("value")))
-            self._region_buffer.begin_value()
-            self._state = self._in_json
-            return True
-        if self._ended:
-            self._region_buffer.add(self._take(len(self._buffer)))
-            return self._emit_calls()
-        return False
-
     def _in_calls(self) -> bool:
         """Read on in a region of calls that ends at its close, not with its JSON."""
         region_buffer, close = self._region_buffer, self._region.close
@@ -339,27 +323,15 @@ class Parser:
 
     def _complete(self) -> bool:
         """Read the whole value, which may still turn out to be no call."""
-        calls = self._read()
-        if not calls or self._calls + len(self._region_buffer.calls) + len(calls) > MOST_CALLS:
-            return self._break()
-        self._region_buffer.calls += calls
-        if self._region.whole:
-            self._state = self._behind_value
-            return True
-        return self._emit_calls()
-
-    def _read(self) -> tuple[Call, ...]:
-        region = self._region
+        read = self._region.read
         try:
-            calls = () if region.read is None else region.read(self._region_buffer.value, self._tools)
+            calls = () if read is None else read(self._region_buffer.value, self._tools)
         except ValueError:
-            return ()
-        known = {tool.name for tool in self._tools}
-        return calls if not region.whole or known.issuperset(call.name for call in calls) else ()
-
-    def _emit_calls(self) -> bool:
-        self._calls, self._known = self._calls + len(self._region_buffer.calls), None
-        self._segments.call(self._region_buffer.raw, self._region_buffer.calls)
+            calls = ()
+        if not calls or self._calls + len(calls) > MOST_CALLS:
+            return self._break()
+        self._calls, self._known = self._calls + len(calls), None
+        self._segments.call(self._region_buffer.raw, calls)
         self._leave()
         return True
 
@@ -414,15 +386,11 @@ def _hidden(tokens: Sequence[str]) -> tuple[ActiveDelimiter, ...]:
 
 
 class RegionBuffer:
-    """The text of a region so far, and the calls that were read from it.
-
-    Its value, or the current one of several, begins at `begin` and ends at `end`.
-    """
+    """The text of a region of calls so far. Its value is between `begin` and `end`."""
 
     def __init__(self, opening: str = "", name: str | None = None) -> None:
         """Take the opening of a region, and the call's name if the opening has it."""
         self.scanner = JsonScanner()
-        self.calls: tuple[Call, ...] = ()
         self.chars = self.begin = len(opening)
         self.end = 0
         self._name = name
@@ -440,18 +408,13 @@ class RegionBuffer:
 
     @property
     def value(self) -> CallRegion:
-        """The current value, in the text of the region so far."""
+        """The value, in the text of the region so far."""
         return CallRegion(self.raw, self.begin, self.end, self._name)
 
     def add(self, text: str) -> None:
         """Take more of the region."""
         self._parts.append(text)
         self.chars += len(text)
-
-    def begin_value(self) -> None:
-        """Expect another value next."""
-        self.begin = self.chars
-        self.scanner = JsonScanner()
 
     def end_value(self) -> None:
         """Note that the value is whole."""
@@ -554,65 +517,36 @@ class Segments:
 
 
 DEEPEST = 64
-"""The most nested objects and arrays. Deeper ones count as broken."""
-_BLANKS = re.compile(r"[ \t\n\r]*")
-_BETWEEN = re.compile(r"[-+.,: \t\n\r0-9Eaeflnrstu]*")
-"""Numbers, true, false, null, and what separates values."""
-_CHARACTERS = re.compile(r'[^"\\\x00-\x1f]*')
-_CLOSERS = {"{": "}", "[": "]"}
+"""The most nested objects and arrays in a call."""
 
 
 class JsonScanner:
     """Finds the end of one object or array. It looks at each character once, however the text is cut.
 
-    `done`: the brackets are closed; whether the value is JSON is left to its parser. `broken`: the value is not JSON, or
-    nested too deeply. Most words that are not JSON break it early, so text that looks like a call flows on.
+    `done`: the brackets are closed; whether the value is JSON is left to its parser. `broken`: it is nested too deeply.
     """
 
     def __init__(self) -> None:
         """Expect the opening bracket next."""
         self.done = self.broken = False
-        self._closers: list[str] = []
+        self._depth = 0
         self._in_string = self._is_escaped = False
 
-    def scan(self, text: str, at: int = 0) -> int:
-        """Read on from `at`. Return where the value ends, where it is broken, or else the end of the text."""
-        while at < len(text) and not self.done and not self.broken:
-            at = self._string(text, at) if self._in_string else self._outside(text, at)
-        return at
-
-    def _string(self, text: str, at: int) -> int:
-        if self._is_escaped:
-            self._is_escaped = False
-            return at + 1
-        at = _end_of(_CHARACTERS, text, at)
-        if at == len(text):
-            return at
-        self._in_string, self._is_escaped = text[at] != '"', text[at] == "\\"
-        self.broken = text[at] < " "
-        return at if self.broken else at + 1
-
-    def _outside(self, text: str, at: int) -> int:
-        at = _end_of(_BETWEEN if self._closers else _BLANKS, text, at)
-        if at == len(text):
-            return at
-        letter = text[at]
-        if letter in _CLOSERS and len(self._closers) < DEEPEST:
-            self._closers.append(_CLOSERS[letter])
-        elif self._closers and letter == self._closers[-1]:
-            self._closers.pop()
-            self.done = not self._closers
-        elif self._closers and letter == '"':
-            self._in_string = True
-        else:
-            self.broken = True
-            return at
-        return at + 1
-
-
-def _end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
-    found = pattern.match(text, at)
-    return found.end() if found else at
+    def scan(self, text: str) -> int:
+        """Read on. Return how many characters were read: all, unless the value is done or broken."""
+        for read, letter in enumerate(text, start=1):
+            if self._is_escaped:
+                self._is_escaped = False
+            elif self._in_string:
+                self._is_escaped, self._in_string = letter == "\\", letter != '"'
+            elif letter == '"':
+                self._in_string = True
+            elif letter in "{[}]":
+                self._depth += 1 if letter in "{[" else -1
+                self.done, self.broken = self._depth == 0, self._depth > DEEPEST
+                if self.done or self.broken:
+                    return read
+        return len(text)
 
 
 class ActiveDelimiter(NamedTuple):
