@@ -43,9 +43,9 @@ from engine.prompts.jobs import (
     BuiltPrompt,
     DecodeImage,
     ImageResult,
+    Postponed,
     PromptProcess,
     Rejected,
-    Stopped,
     TooLong,
     characters,
     without_images,
@@ -198,11 +198,10 @@ class Dispatcher:
             self._changed.notify()
 
     def _drop(self, key: Key) -> None:
-        """Stop making a prompt that nobody waits for."""
+        """Forget a prompt that nobody waits for."""
         with self._changed:
             if self._waiting.remove(key) is None and key == self._current:
                 self._current = None
-                self._prompts.stop()
 
     def _next(self) -> PromptRequest:
         """Wait for the next piece of work."""
@@ -243,7 +242,7 @@ class Dispatcher:
         job = request_builder.job(item)
         messages = without_images(job.messages, self._lost) if self._lost else job.messages
         made = self._prompts.run_job(msgspec.structs.replace(job, messages=messages))
-        if isinstance(made, Stopped) and self._postpone(item):
+        if isinstance(made, Postponed) and self._postpone(item):
             return
         if isinstance(item, Request):
             self._inbox.deliver(item, request_builder.prepared(item, made))

@@ -36,9 +36,9 @@ from engine.prompts.jobs import (
     BuiltPrompt,
     DecodedTiles,
     DecodeImage,
+    Postponed,
     Prompt,
     Rejected,
-    Stopped,
     TooLong,
     characters,
     without_images,
@@ -85,24 +85,22 @@ class JobHandler:
             else self._prompt_images.tiles(job)
         )
 
-    def build(self, job: BuildPrompt, stops: Callable[[], bool]) -> Answer:
-        """Return the answer to a job. Calls `stops` now and then: True means that nobody waits for the answer."""
+    def build(self, job: BuildPrompt) -> Answer:
+        """Return the answer to a job."""
         try:
-            return self._build(job, stops)
+            return self._build(job)
         except PromptRejected as error:
             return Rejected(str(error), error.field)
         except TrialPostponed:
-            return Stopped()
+            return Postponed()
         except Exception:
             # The one broad catch for a prompt, since a failure must not end the process for the others.
             log.exception("building a prompt failed")
             return Rejected("The prompt could not be prepared.")
 
-    def _build(self, job: BuildPrompt, stops: Callable[[], bool]) -> Answer:
+    def _build(self, job: BuildPrompt) -> Answer:
         if characters(job.messages, job.spec) > CHARS_A_TOKEN * job.window:
-            tokens = self._least_tokens(job, stops)
-            if tokens is None:
-                return Stopped()
+            tokens = self._least_tokens(job)
             if tokens >= job.window:
                 return TooLong(tokens)
         prompt = self._prompts.prompt(job.messages, job.spec)
@@ -125,13 +123,11 @@ class JobHandler:
             raise PromptRejected(NO_GRAMMARS, field="tools" if spec.format is None else "format")
         return None
 
-    def _least_tokens(self, job: BuildPrompt, stops: Callable[[], bool]) -> int | None:
-        """Return a lower bound of a prompt's tokens, counted until it reaches the window. None: nobody waits."""
+    def _least_tokens(self, job: BuildPrompt) -> int:
+        """Return a lower bound of a prompt's tokens, counted until it reaches the window."""
         tokens = 0
         text = self._prompts.rendered(job.messages, job.spec)
         for start in range(0, len(text), PIECE_CHARS):
-            if stops():
-                return None
             tokens += max(0, self._prompts.count(text[start : start + PIECE_CHARS]) - CUT_TOKENS)
             if tokens >= job.window:
                 break

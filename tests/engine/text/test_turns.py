@@ -65,7 +65,7 @@ class Engine:
     def turn(self, *messages: Message, params: Params, spec: ReplySpec) -> tuple[list[Output], Finished]:
         """A whole turn: what is told of it, and its end."""
         request = Request("r", messages, params, spec=spec)
-        made = self._builder.build(self._preparer.job(request), lambda: False)
+        made = self._builder.build(self._preparer.job(request))
         prepared = self._preparer.prepared(request, made)
         assert isinstance(prepared, PreparedRequest)
         outputs = run_out(self.core, prepared)
