@@ -1,4 +1,4 @@
-"""The process that makes prompts: `python -m engine.prompts FD FD MODEL`. It has a tokenizer, but neither torch nor a model.
+"""The process that makes prompts: `python -m engine.prompts FD MODEL`. It has a tokenizer, but neither torch nor a model.
 
 So templates and tokenization never hold the step loop's interpreter lock.
 """

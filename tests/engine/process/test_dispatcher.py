@@ -35,7 +35,7 @@ from engine.messages import (
     pack,
 )
 from engine.process.dispatcher import Dispatcher, Inbox, RequestBuilder, StepLoop
-from engine.prompts.jobs import LOST, Answer, DecodeImage, Job, Prompt, Rejected
+from engine.prompts.jobs import LOST, Answer, DecodeImage, Job, Postponed, Prompt, Rejected
 from engine.prompts.prompt import JobHandler, PromptBuilder
 from engine.scheduling.core import EngineCore
 from engine.text.detokenizer import Detokenizer, Vocabulary
