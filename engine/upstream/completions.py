@@ -195,19 +195,10 @@ def _format(format_: Format | None, features: Features) -> dict[str, Any]:
             named = {"name": "reply", "strict": True, "schema": msgspec.Raw(schema.encode())}
             return {"response_format": {"type": "json_schema", "json_schema": named}}
         case Regex(pattern):
-            return _named_format("regex", pattern, features)
+            field = {"regex": pattern}
+            return field if features.format == "sglang" else {"structured_outputs": field}
         case Grammar(lark):
-            return _named_format("grammar", lark, features)
-
-
-def _named_format(name: str, text: str, features: Features) -> dict[str, Any]:
-    match features.format:
-        case "guided":
-            return {f"guided_{name}": text}
-        case "sglang":
-            return {name: text}
-        case _:
-            return {"structured_outputs": {name: text}}
+            return {"structured_outputs": {"grammar": lark}}
 
 
 def session_of(request: Request) -> str | None:

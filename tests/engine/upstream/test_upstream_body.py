@@ -37,7 +37,6 @@ SHOWN = {"name": "look", "description": "Looks.", "parameters": json.loads(SCHEM
 TOOLS = {"tools": [{"type": "function", "function": SHOWN}], "tool_choice": "auto"}
 VLLM = msgspec.convert(PRESETS["vllm"], Features)
 SGLANG = msgspec.convert(PRESETS["sglang"], Features)
-DYNAMO = msgspec.convert(PRESETS["dynamo"], Features)
 EVERYTHING = Features(
     continuous_usage=True, top_k=True, repetition_penalty=True, priority="low_first", cache_salt=True
 )
@@ -228,8 +227,6 @@ def test_tools_and_reasoning_go_on_in_the_servers_own_words(
         (Regex("a+"), VLLM, {"structured_outputs": {"regex": "a+"}}),
         (Grammar('start: "a"'), VLLM, {"structured_outputs": {"grammar": 'start: "a"'}}),
         (Regex("a+"), SGLANG, {"regex": "a+"}),
-        (Regex("a+"), DYNAMO, {"guided_regex": "a+"}),
-        (Grammar('start: "a"'), DYNAMO, {"guided_grammar": 'start: "a"'}),
     ],
 )
 def test_a_format_goes_on_in_the_servers_own_words(
