@@ -8,6 +8,7 @@ from contextlib import nullcontext
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 from llguidance import LLMatcher
 
 from engine.errors import PromptRejected
@@ -31,6 +32,7 @@ from engine.grammar import (
 )
 from engine.messages import Grammar, JsonObject, JsonSchema, Regex, ReplySpec, Tool
 from tests.engine.constrained import CITIES, CITY, HERMES_FORM, ids_of, source_of, vocabulary, writer
+from tests.engine.random_writer import RandomWriter
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -249,6 +251,40 @@ def test_no_more_is_remembered_than_has_a_bound() -> None:
     assert len(tries.tried) == TRIED + 1
     maker.make(ReplySpec(format=Regex("a{0}")))
     assert len(tries.tried) == TRIED + 2
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {
+            "type": "object",
+            "properties": {"n": {"type": "integer", "minimum": 3, "maximum": 70}},
+            "required": ["n"],
+        },
+        {
+            "type": "array",
+            "items": {"type": ["string", "null"], "maxLength": 3},
+            "minItems": 1,
+            "maxItems": 2,
+        },
+        {"oneOf": [{"const": "a"}, {"type": "object", "patternProperties": {"^x": {"type": "boolean"}}}]},
+        {"allOf": [{"type": "string", "pattern": "^[ab]+$"}, {"minLength": 2}]},
+        {
+            "$defs": {"t": {"enum": [1, [2], {"c": 3}]}},
+            "type": "object",
+            "additionalProperties": {"$ref": "#/$defs/t"},
+        },
+    ],
+    ids=str,
+)
+def test_replies_that_end_are_what_their_schema_allows(schema: dict[str, object]) -> None:
+    """Whatever the model would rather write."""
+    source = source_of(JsonSchema(json.dumps(schema)))
+    replies = RandomWriter(GrammarCompiler(vocabulary()), replies=4, tokens=96).write(source)
+    ended = [json.loads(reply.text) for reply in replies if reply.ended]
+    assert ended
+    assert not [reply.fault for reply in replies if reply.fault]
+    assert all(Draft202012Validator(schema).is_valid(value) for value in ended)
 
 
 def test_a_schema_that_is_not_strict_is_followed_as_far_as_it_can_be() -> None:
