@@ -133,8 +133,6 @@ _FAILURE = re.compile(r"[45]\d\d", re.ASCII)
 _LONGEST_WORDS = 200
 _SECONDS = re.compile(r"\d{1,9}(\.\d{1,9})?")
 MOST_BYTES = 1 << 20
-_LINE_END = re.compile(rb"\r\n|\n|\r")
-_BOM = b"\xef\xbb\xbf"
 
 AFTER_END_S = 2.0
 """Seconds to wait for the totals after the finish reason."""
@@ -259,18 +257,10 @@ class EventReader:
         self._lines: list[bytes] = []
         self._kind = b""
         self._size = 0
-        self._after_return = False
-        self._first = True
 
     def feed(self, received: bytes) -> list[ServerSentEvent]:
         """Take the next bytes; return the events that became complete. Raises EventTooLong."""
-        if received and self._after_return:
-            received = received.removeprefix(b"\n")
-            self._after_return = False
-        if not received:
-            return []
-        self._after_return = received.endswith(b"\r")
-        *ended, rest = _LINE_END.split(received)
+        *ended, rest = received.split(b"\n")
         events: list[ServerSentEvent] = []
         for part in ended:
             self._extend_line(part)
@@ -284,28 +274,20 @@ class EventReader:
 
     def _extend_line(self, part: bytes) -> None:
         self._line += part
-        self._size += len(part)
-        if self._size > self._most_bytes:
+        if self._size + len(self._line) > self._most_bytes:
             raise EventTooLong(f"A server-sent event has more than {self._most_bytes} bytes.")
 
     def _end_line(self) -> list[ServerSentEvent]:
-        line = bytes(self._line)
+        line = bytes(self._line).removesuffix(b"\r")
         self._line.clear()
-        if self._first:
-            self._first = False
-            line = line.removeprefix(_BOM)
-        if not line:
-            return self._end_event()
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
-        match name:
-            case b"data":
-                self._lines.append(value)
-            case b"event":
-                self._kind = value
-            case _:
-                self._size -= len(line)  # the line is not kept, so a server may send comments without end
-        return []
+        if name == b"data":
+            self._lines.append(value)
+            self._size += len(line)
+        elif name == b"event":
+            self._kind = value
+        return [] if line else self._end_event()
 
     def _end_event(self) -> list[ServerSentEvent]:
         lines, kind = self._lines, self._kind
