@@ -188,6 +188,9 @@ def test_nobody_is_kept_waiting_by_a_grammar_that_waits_for_the_try_of_another()
         with suppress(TrialPostponed):
             assert trials(GrammarSource("first")) == COSTLY
             break
+    used = spent()
+    assert trials(GrammarSource("first")) == COSTLY
+    assert spent() == used, "what was tried is not tried again"
 
 
 def test_a_try_that_dies_is_a_refusal() -> None:
