@@ -49,22 +49,29 @@ class Where(Enum):
     BEHIND_A_CALL = auto()
 
 
-@dataclass(frozen=True, slots=True)
 class CallRegion:
-    """A region of calls as it was written, from its opening to its close.
+    """A region of calls as far as it is written, from its opening on. `name`: the call's name, if the opening has it."""
 
-    `raw[begin:end]` is the text between the delimiters. `name`: the call's name, if the opening has it.
-    """
+    def __init__(self, opening: str = "", name: str | None = None) -> None:
+        self.name = name
+        self.chars = self._begin = self._end = len(opening)
+        self._parts = [opening]
 
-    raw: str
-    begin: int
-    end: int
-    name: str | None = None
+    @property
+    def raw(self) -> str:
+        """All of the region."""
+        return "".join(self._parts)
 
     @property
     def inside(self) -> str:
         """The text between the delimiters."""
-        return self.raw[self.begin : self.end]
+        return self.raw[self._begin : self._end]
+
+    def add(self, text: str, *, inside: bool = True) -> None:
+        """Take more of the region. `inside`: it is not a part of the close."""
+        self._parts.append(text)
+        self.chars += len(text)
+        self._end += len(text) if inside else 0
 
 
 Read = Callable[[CallRegion, Sequence[Tool]], tuple[Call, ...]]

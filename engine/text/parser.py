@@ -164,7 +164,7 @@ class Parser:
         self._segments = Segments()
         self._buffer = ""
         self._open: Region | None = None
-        self._region_buffer = RegionBuffer()
+        self._held, self._scanner = CallRegion(), JsonScanner()
         self._ended = self._has_passed = False
         self._state: Callable[[], bool] = self._outside
 
@@ -231,6 +231,11 @@ class Parser:
         assert self._open is not None  # noqa: S101 - only states inside a region read it
         return self._open
 
+    @property
+    def _room(self) -> int:
+        """How many more characters of a region of calls may be held back."""
+        return LONGEST_CALL - self._held.chars
+
     def _run(self, *, ended: bool) -> None:
         self._ended = ended
         while self._state():
@@ -264,13 +269,11 @@ class Parser:
         return True
 
     def _in_json(self) -> bool:
-        region_buffer = self._region_buffer
-        region_buffer.add(self._take(region_buffer.scanner.scan(self._buffer[: region_buffer.room])))
-        if region_buffer.scanner.done:
-            region_buffer.end_value()
+        self._held.add(self._take(self._scanner.scan(self._buffer[: self._room])))
+        if self._scanner.done:
             self._state = self._behind_json
             return True
-        return (region_buffer.scanner.broken or region_buffer.room == 0 or self._ended) and self._break()
+        return (self._scanner.broken or self._room == 0 or self._ended) and self._break()
 
     def _behind_json(self) -> bool:
         close = self._region.close
@@ -280,26 +283,22 @@ class Parser:
                 return self._break()
             if match.partial and not self._ended:
                 return False
-            self._region_buffer.add(self._take(match.end()))
+            self._held.add(self._take(match.end()), inside=False)
         return self._complete()
 
     def _in_calls(self) -> bool:
         """Read on in a region of calls that ends at its close, not with its JSON."""
-        region_buffer, close = self._region_buffer, self._region.close
+        close = self._region.close
         match = None if close is None else find(close, self._buffer, ended=self._ended)
-        fits = match is not None and match.end() <= region_buffer.room
+        fits = match is not None and match.end() <= self._room
         if close and match and fits and is_decided(close, match, self._buffer, ended=self._ended):
-            region_buffer.add(self._take(match.start()))
-            region_buffer.end_value()
-            region_buffer.add(self._take(len(match.group())))
+            self._held.add(self._take(match.start()))
+            self._held.add(self._take(len(match.group())), inside=False)
             return self._complete()
-        if len(self._buffer) > region_buffer.room:
-            region_buffer.add(self._take(region_buffer.room))
+        if len(self._buffer) > self._room:
+            self._held.add(self._take(self._room))
             return self._break()
-        region_buffer.add(
-            self._take(match.start() if match is not None and not self._ended else len(self._buffer))
-        )
-        region_buffer.end_value()
+        self._held.add(self._take(match.start() if match and not self._ended else len(self._buffer)))
         return self._ended and (self._complete() if self._region.ends_with_reply else self._break())
 
     def _enter(self, match: Match, region: Region | None) -> None:
@@ -314,7 +313,8 @@ class Parser:
         if region.kind is Kind.CALLS:
             end = match.start("value") if region.is_json else match.end()
             name = match.group("name") if "name" in match.re.groupindex else None
-            self._region_buffer = RegionBuffer(self._take(end - match.start() - blanks), name)
+            self._held = CallRegion(self._take(end - match.start() - blanks), name)
+            self._scanner = JsonScanner()
             self._state = self._in_json if region.is_json else self._in_calls
             return
         self._segments.delimit(self._take(len(raw) - blanks))
@@ -325,20 +325,20 @@ class Parser:
         """Read the whole value, which may still turn out to be no call."""
         read = self._region.read
         try:
-            calls = () if read is None else read(self._region_buffer.value, self._tools)
+            calls = () if read is None else read(self._held, self._tools)
         except ValueError:
             calls = ()
         if not calls or self._calls + len(calls) > MOST_CALLS:
             return self._break()
         self._calls, self._known = self._calls + len(calls), None
-        self._segments.call(self._region_buffer.raw, calls)
+        self._segments.call(self._held.raw, calls)
         self._leave()
         return True
 
     def _break(self) -> bool:
         """Parse the held region again, as no call. If text outside regions isn't shown, the region becomes text."""
         self._broken, self._known = self._broken + 1, None
-        raw, self._region_buffer = self._region_buffer.raw, RegionBuffer()
+        raw, self._held = self._held.raw, CallRegion()
         self._leave()
         if self._outside_kind is Kind.TEXT:
             self._buffer = raw + self._buffer
@@ -383,42 +383,6 @@ def _hidden(tokens: Sequence[str]) -> tuple[ActiveDelimiter, ...]:
         return ()
     longest_first = sorted(tokens, key=len, reverse=True)
     return (ActiveDelimiter(Delimiter(regex.compile("|".join(map(regex.escape, longest_first))))),)
-
-
-class RegionBuffer:
-    """The text of a region of calls so far. Its value is between `begin` and `end`."""
-
-    def __init__(self, opening: str = "", name: str | None = None) -> None:
-        """Take the opening of a region, and the call's name if the opening has it."""
-        self.scanner = JsonScanner()
-        self.chars = self.begin = len(opening)
-        self.end = 0
-        self._name = name
-        self._parts = [opening]
-
-    @property
-    def room(self) -> int:
-        """How many more characters may be held."""
-        return LONGEST_CALL - self.chars
-
-    @property
-    def raw(self) -> str:
-        """All text of the region so far."""
-        return "".join(self._parts)
-
-    @property
-    def value(self) -> CallRegion:
-        """The value, in the text of the region so far."""
-        return CallRegion(self.raw, self.begin, self.end, self._name)
-
-    def add(self, text: str) -> None:
-        """Take more of the region."""
-        self._parts.append(text)
-        self.chars += len(text)
-
-    def end_value(self) -> None:
-        """Note that the value is whole."""
-        self.end = self.chars
 
 
 class Segment(NamedTuple):
