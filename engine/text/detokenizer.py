@@ -173,8 +173,8 @@ _UNFINISHED = regex.compile(
     r"\U000E0020-\U000E007F]"
 )
 _CLUSTER = regex.compile(r"\X")
-_LEANS_BACK = regex.compile(r"[\p{Grapheme_Cluster_Break=Extend}\u200d]")
 _FIRST_UNFINISHED = "\xa9"
+_NEAR = 256
 
 
 def whole_length(text: str) -> int:
@@ -206,26 +206,7 @@ def ceil_boundary(text: str, offset: int) -> int:
 
 
 def _cluster_start(text: str, index: int) -> int:
-    """Return the start of the cluster that contains the code point at `index`."""
-    anchor = index
-    while not _surely_starts(text, anchor):
-        anchor -= 1
-    if anchor == index:
-        return index
-    *_, last = _CLUSTER.finditer(text[anchor : index + 1])
-    return anchor + last.start()
-
-
-def _surely_starts(text: str, index: int) -> bool:
-    """Return whether a cluster starts at `index`, judged by the two code points around it.
-
-    Rules that look further back (emoji joined by U+200D, conjuncts, pairs of regional indicators) are never contradicted: if
-    they could apply, the answer is no.
-    """
-    if index == 0:
-        return True
-    before, after = text[index - 1], text[index]
-    if before.isascii() and after.isascii():
-        return (before, after) != ("\r", "\n")
-    first = _CLUSTER.match(before + after)
-    return first is not None and first.end() == 1 and not _LEANS_BACK.match(before)
+    """Return the start of the cluster that contains the code point at `index`. It is looked for in the `_NEAR` before."""
+    begin = max(0, index - _NEAR)
+    *_, last = _CLUSTER.finditer(text[begin : index + 1])
+    return begin + last.start()
