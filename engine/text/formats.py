@@ -80,7 +80,10 @@ Read = Callable[[CallRegion, Sequence[Tool]], tuple[Call, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Delimiter:
-    """A mark in a reply's text. `grows`: a match that ends with the text so far may still become another."""
+    """A mark in a reply's text, with the white space before it.
+
+    `grows`: a match that ends with the text so far may still become another.
+    """
 
     pattern: Pattern
     grows: bool = False
@@ -173,7 +176,7 @@ def family_format(template: str, tokens: Collection[str]) -> ReplyFormat | None:
     if thinking is None:
         return calls
     opening, closing = regex.escape(thinking.opening), regex.escape(thinking.closing)
-    region = Region(Kind.THOUGHT, _delimiter(_BLANKS + opening), _delimiter(closing), Where.START)
+    region = Region(Kind.THOUGHT, _delimiter(opening), _delimiter(closing), Where.START)
     name, regions, markers = (
         f"reasoning in {thinking.opening}",
         (region,),
@@ -229,10 +232,12 @@ class Family:
 
 
 def _delimiter(pattern: str) -> Delimiter:
-    return Delimiter(regex.compile(pattern))
+    return Delimiter(regex.compile(_BLANKS + pattern))
 
 
-_BLANKS = r"\s{0,16}"
+MOST_BLANKS = 16
+"""The most characters of white space before a delimiter that belong to it. Earlier ones are text."""
+_BLANKS = rf"\s{{0,{MOST_BLANKS}}}"
 T = TypeVar("T")
 LONGEST_NAME = 256
 """The most characters of a tool's name."""
@@ -307,7 +312,7 @@ HERMES = Family(
         Region(
             Kind.CALLS,
             _delimiter(rf"<tool_call>{_BLANKS}(?P<value>\{{)"),
-            _delimiter(rf"{_BLANKS}</tool_call>"),
+            _delimiter("</tool_call>"),
             read=_JSON_CALLS,
             is_json=True,
         ),
@@ -335,7 +340,7 @@ LLAMA = Family(
         ),
         Region(
             Kind.CALLS,
-            _delimiter(rf"{_BLANKS}(?P<value>\{{){_BLANKS}{_LLAMA_KEYS}"),
+            _delimiter(rf"(?P<value>\{{){_BLANKS}{_LLAMA_KEYS}"),
             where=Where.START,
             read=partial(_LLAMA_CALLS, is_bare=True),
             is_json=True,
@@ -463,20 +468,22 @@ def _literal(field: Template, side: str) -> str | None:
 
 def _region(field: ResponseTemplateField, template: Template) -> Region:
     close_grows = field.close_literals is None or field.close_literal_can_extend
-    close = None if field.close_re is None else Delimiter(field.close_re, grows=close_grows)
-    if field.open_re is None:
-        assert close is not None  # noqa: S101 - it has one or the other
-        return Region(Kind.NOTHING, close)
+    if field.open_re is None:  # it has one or the other
+        return Region(Kind.NOTHING, Delimiter(field.close_re, grows=close_grows))
     kind = _KINDS.get(field.name, Kind.TEXT)
     return Region(
         kind,
-        Delimiter(field.open_re, grows=field.open_literals is None or field.open_literal_can_extend),
-        close,
+        _padded(field.open_re, grows=field.open_literals is None or field.open_literal_can_extend),
+        None if field.close_re is None else _padded(field.close_re, grows=close_grows),
         read=(lambda found, tools: _calls_in(found.raw, found.inside, tools, template))
         if kind is Kind.CALLS
         else None,
         ends_with_reply=field.content == "json",
     )
+
+
+def _padded(pattern: Pattern, *, grows: bool) -> Delimiter:
+    return Delimiter(regex.compile(f"{_BLANKS}(?:{pattern.pattern})", pattern.flags), grows=grows)
 
 
 def _calls_in(raw: str, inside: str, tools: Sequence[Tool], template: Template) -> tuple[Call, ...]:

@@ -17,7 +17,6 @@ from engine.messages import Request, Tool
 from engine.text.detokenizer import Detokenizer, Vocabulary
 from engine.text.formats import CallRegion, Delimiter, Kind, Region, ReplyFormat, Where
 from engine.text.reply_text import (
-    Call,
     Piece,
     ReplyLogprobs,
     ReplyText,
@@ -134,6 +133,13 @@ class ParsedReply(ReplyText):
         return [*([text] if text else []), *([Thought(thought)] if thought else [])]
 
 
+class Segment(NamedTuple):
+    """A part of a reply: `raw`, as it was written, and the pieces that it becomes."""
+
+    raw: str
+    pieces: tuple[Piece, ...]
+
+
 class Parser:
     """Takes one reply apart.
 
@@ -155,39 +161,32 @@ class Parser:
         """
         self._regions = tuple(regions)
         self._hidden = _hidden(hidden)
-        self._calls = self._broken = 0
-        self._has_thought = False
-        self._known: tuple[bool, bool] | None = None
-        self._openings: tuple[ActiveDelimiter, ...] = ()
         self._outside_kind = outside
         self._tools = tuple(tools)
-        self._segments = Segments()
+        self._made: list[Segment] = []
         self._buffer = ""
         self._open: Region | None = None
         self._held, self._scanner = CallRegion(), JsonScanner()
-        self._ended = self._has_passed = False
-        self._state: Callable[[], bool] = self._outside
-
-    @property
-    def passes(self) -> bool:
-        """Whether everything that may still come is text."""
-        is_waiting = self._open or self._buffer or self._watched or self._segments.trims
-        return self._kind is Kind.TEXT and not is_waiting
+        self._calls = self._broken = 0
+        self._at_start = True  # no text and no call has come
+        self._behind_call = False  # only white space came since a call
+        self._trims = False  # white space that comes next belongs to the delimiter before it
+        self._has_thought = self._ended = self._has_passed = False
+        self._state: Callable[[], bool] = self._in_text
 
     def feed(self, text: str) -> list[Segment]:
         """Take more text, and return the segments that are certain now. Once no region can open, nothing is held back."""
         if self._has_passed:
             return [Segment(text, (text,))]
         self._buffer += text
-        self._run(ended=False)
-        self._has_passed = self.passes
-        return self._segments.take()
+        made = self._run(ended=False)
+        is_waiting = self._open or self._buffer or self._trims or self._watched
+        self._has_passed = self._kind is Kind.TEXT and not is_waiting
+        return made
 
     def finish(self) -> list[Segment]:
         """Return what was held back, since the reply has ended."""
-        self._run(ended=True)
-        self._segments.flush(self._kind)
-        return self._segments.take()
+        return self._run(ended=True)
 
     def begin(self, text: str) -> None:
         """Take the beginning of a reply, sent before: words of the template, or of a reply that is continued.
@@ -200,73 +199,66 @@ class Parser:
         self.finish()
 
     @property
-    def _watched(self) -> tuple[ActiveDelimiter, ...]:
-        """The delimiters that count now, outside of all regions."""
-        known = self._segments.at_start, self._segments.behind_call
-        if self._known != known:
-            self._known = known
-            opening = [
-                ActiveDelimiter(region.opening, region, anchored=region.where is not Where.ANYWHERE)
-                for region in self._regions
-                if self._may_open(region)
-            ]
-            self._openings = (*opening, *self._hidden)
-        return self._openings
+    def _kind(self) -> Kind:
+        return self._outside_kind if self._open is None else self._open.kind
+
+    @property
+    def _watched(self) -> list[ActiveDelimiter]:
+        """The delimiters that count now."""
+        if self._open is not None:
+            closes = [] if self._open.close is None else [ActiveDelimiter(self._open.close, self._open)]
+            return [*closes, *self._hidden]
+        opening = [
+            ActiveDelimiter(region.opening, region, anchored=region.where is not Where.ANYWHERE)
+            for region in self._regions
+            if self._may_open(region)
+        ]
+        return [*opening, *self._hidden]
 
     def _may_open(self, region: Region) -> bool:
         """Whether a region may open here: reasoning at the start may come once, and calls are bounded."""
         if region.kind is Kind.CALLS and not (self._calls < MOST_CALLS and self._broken < MOST_BROKEN):
             return False
         if region.where is Where.START:
-            return self._segments.at_start and not (region.kind is Kind.THOUGHT and self._has_thought)
-        return region.where is Where.ANYWHERE or self._segments.behind_call
+            return self._at_start and not (region.kind is Kind.THOUGHT and self._has_thought)
+        return region.where is Where.ANYWHERE or self._behind_call
 
-    @property
-    def _kind(self) -> Kind:
-        return self._outside_kind if self._open is None else self._open.kind
+    def _run(self, *, ended: bool) -> list[Segment]:
+        self._ended = ended
+        while self._state():
+            pass
+        made, self._made = self._made, []
+        return made
 
-    @property
-    def _region(self) -> Region:
-        """The open region."""
-        assert self._open is not None  # noqa: S101 - only states inside a region read it
-        return self._open
+    def _in_text(self) -> bool:
+        """Read on in text or in reasoning, up to the next delimiter."""
+        if self._trims:
+            self._add(self._take(len(self._buffer) - len(self._buffer.lstrip())))
+            self._trims = not self._buffer
+        sought = seek(self._watched, self._buffer, ended=self._ended)
+        self._add_text(self._take(sought.before), self._kind)
+        if sought.match is None:
+            return False
+        region = sought.region
+        if region is not None and region.kind is Kind.CALLS:
+            self._enter_calls(sought.match, region)
+            return True
+        self._add(self._take(len(sought.match.group())))
+        if region is not None and region.kind is not Kind.NOTHING:
+            self._open = region if self._open is None else None
+            self._has_thought = self._trims = True
+        return True
+
+    def _enter_calls(self, match: Match, region: Region) -> None:
+        end = match.start("value") if region.is_json else match.end()
+        name = match.group("name") if "name" in match.re.groupindex else None
+        self._open, self._state = region, self._in_json if region.is_json else self._in_calls
+        self._held, self._scanner = CallRegion(self._take(end - match.start()), name), JsonScanner()
 
     @property
     def _room(self) -> int:
         """How many more characters of a region of calls may be held back."""
         return LONGEST_CALL - self._held.chars
-
-    def _run(self, *, ended: bool) -> None:
-        self._ended = ended
-        while self._state():
-            pass
-
-    def _outside(self) -> bool:
-        if self._segments.trims:  # white space after a delimiter belongs to it
-            self._emit_text(len(self._buffer) - len(self._buffer.lstrip()), waits=False)
-        watched = self._watched
-        waits = any(one.region is not None and not one.anchored for one in watched)
-        sought = seek(watched, self._buffer, ended=self._ended)
-        self._emit_text(sought.before, waits=waits)
-        if sought.match is None:
-            return False
-        self._enter(sought.match, sought.region)
-        return True
-
-    def _inside(self) -> bool:
-        """Read on in a region of text or of reasoning."""
-        closes = () if self._region.close is None else (ActiveDelimiter(self._region.close, self._region),)
-        sought = seek((*closes, *self._hidden), self._buffer, ended=self._ended)
-        self._emit_text(sought.before, waits=bool(closes))
-        if sought.match is None:
-            return False
-        raw = self._take(len(sought.match.group()))
-        if sought.region is None:
-            self._segments.skip(raw, self._kind)
-        else:
-            self._segments.delimit(raw)
-            self._leave()
-        return True
 
     def _in_json(self) -> bool:
         self._held.add(self._take(self._scanner.scan(self._buffer[: self._room])))
@@ -276,8 +268,8 @@ class Parser:
         return (self._scanner.broken or self._room == 0 or self._ended) and self._break()
 
     def _behind_json(self) -> bool:
-        close = self._region.close
-        if close is not None:
+        assert self._open is not None  # noqa: S101 - a region of calls
+        if (close := self._open.close) is not None:
             match = close.pattern.match(self._buffer, partial=True)
             if match is None:
                 return self._break()
@@ -288,7 +280,8 @@ class Parser:
 
     def _in_calls(self) -> bool:
         """Read on in a region of calls that ends at its close, not with its JSON."""
-        close = self._region.close
+        assert self._open is not None  # noqa: S101 - a region of calls
+        close = self._open.close
         match = None if close is None else find(close, self._buffer, ended=self._ended)
         fits = match is not None and match.end() <= self._room
         if close and match and fits and is_decided(close, match, self._buffer, ended=self._ended):
@@ -299,73 +292,64 @@ class Parser:
             self._held.add(self._take(self._room))
             return self._break()
         self._held.add(self._take(match.start() if match and not self._ended else len(self._buffer)))
-        return self._ended and (self._complete() if self._region.ends_with_reply else self._break())
-
-    def _enter(self, match: Match, region: Region | None) -> None:
-        """Take an opening from the front of the buffer."""
-        raw = match.group()
-        if region is None or region.kind is Kind.NOTHING:
-            self._segments.skip(self._take(len(raw)), self._kind)
-            return
-        blanks = len(raw) - len(raw.lstrip())
-        self._emit_text(blanks, waits=True)
-        self._open = region
-        if region.kind is Kind.CALLS:
-            end = match.start("value") if region.is_json else match.end()
-            name = match.group("name") if "name" in match.re.groupindex else None
-            self._held = CallRegion(self._take(end - match.start() - blanks), name)
-            self._scanner = JsonScanner()
-            self._state = self._in_json if region.is_json else self._in_calls
-            return
-        self._segments.delimit(self._take(len(raw) - blanks))
-        self._has_thought, self._known = True, None
-        self._state = self._inside
+        return self._ended and (self._complete() if self._open.ends_with_reply else self._break())
 
     def _complete(self) -> bool:
         """Read the whole value, which may still turn out to be no call."""
-        read = self._region.read
+        assert self._open is not None  # noqa: S101 - a region of calls
         try:
-            calls = () if read is None else read(self._held, self._tools)
+            calls = () if self._open.read is None else self._open.read(self._held, self._tools)
         except ValueError:
             calls = ()
         if not calls or self._calls + len(calls) > MOST_CALLS:
             return self._break()
-        self._calls, self._known = self._calls + len(calls), None
-        self._segments.call(self._held.raw, calls)
-        self._leave()
+        self._calls += len(calls)
+        self._add(self._held.raw, calls)
+        self._open, self._state = None, self._in_text
+        self._at_start, self._behind_call, self._trims = False, True, True
         return True
 
     def _break(self) -> bool:
         """Parse the held region again, as no call. If text outside regions isn't shown, the region becomes text."""
-        self._broken, self._known = self._broken + 1, None
+        self._broken += 1
+        self._open, self._state = None, self._in_text
         raw, self._held = self._held.raw, CallRegion()
-        self._leave()
-        if self._outside_kind is Kind.TEXT:
-            self._buffer = raw + self._buffer
-            found = (one.delimiter.pattern.match(self._buffer) for one in self._hidden)
-            token = next((match.group() for match in found if match is not None), "")
-            if token:
-                self._segments.skip(self._take(len(token)), Kind.TEXT)
-            else:
-                self._emit_text(1, waits=True)
+        if self._outside_kind is not Kind.TEXT:
+            self._add_text(raw, Kind.TEXT)
+            return True
+        self._buffer = raw + self._buffer
+        self._add_text(self._take(len(raw) - len(raw.lstrip())), Kind.TEXT)
+        found = (one.delimiter.pattern.match(self._buffer) for one in self._hidden)
+        if token := next((match.group() for match in found if match is not None), ""):
+            self._add(self._take(len(token)))
         else:
-            self._segments.add_text(raw, Kind.TEXT, waits=False)
+            self._add_text(self._take(1), Kind.TEXT)
         return True
 
-    def _leave(self) -> None:
-        self._open, self._state = None, self._outside
+    def _add_text(self, text: str, kind: Kind) -> None:
+        """Add text of a kind, to the segment before it if that has the same kind."""
+        if not text:
+            return
+        if kind is Kind.TEXT:
+            self._at_start = self._behind_call = False
+        made = Thought(text) if kind is Kind.THOUGHT else text
+        if self._made and kind is not Kind.NOTHING:
+            last, pieces = self._made[-1]
+            if pieces and type(pieces[0]) is type(made):
+                text = last + text
+                made = Thought(text) if kind is Kind.THOUGHT else text
+                del self._made[-1]
+        self._add(text, () if kind is Kind.NOTHING else (made,))
 
-    def _emit_text(self, chars: int, *, waits: bool) -> None:
-        if chars:
-            self._segments.add_text(self._take(chars), self._kind, waits=waits)
+    def _add(self, raw: str, pieces: tuple[Piece, ...] = ()) -> None:
+        if raw:
+            self._made.append(Segment(raw, pieces))
 
     def _take(self, chars: int) -> str:
         taken, self._buffer = self._buffer[:chars], self._buffer[chars:]
         return taken
 
 
-MOST_BLANKS = 16
-"""The most characters of white space before a delimiter that belong to it. Earlier ones are text."""
 LONGEST_DELIMITER = 1024
 """The most characters of a delimiter, and so the most that are held back while one may have begun."""
 MOST_CALLS = 128
@@ -383,101 +367,6 @@ def _hidden(tokens: Sequence[str]) -> tuple[ActiveDelimiter, ...]:
         return ()
     longest_first = sorted(tokens, key=len, reverse=True)
     return (ActiveDelimiter(Delimiter(regex.compile("|".join(map(regex.escape, longest_first))))),)
-
-
-class Segment(NamedTuple):
-    """A part of a reply: `raw`, as it was written, and the pieces that it becomes."""
-
-    raw: str
-    pieces: tuple[Piece, ...]
-
-
-class Segments:
-    """Collects segments in the order of the reply.
-
-    `at_start`: there was no text and no call yet. `behind_call`: only white space came since a call.
-    """
-
-    def __init__(self) -> None:
-        self.at_start = True
-        self.behind_call = False
-        self.trims = False
-        """Whether white space that comes next belongs to the delimiter before it."""
-        self._made: list[Segment] = []
-        self._kind = Kind.TEXT
-        self._text = ""
-        self._blanks = ""
-
-    def take(self) -> list[Segment]:
-        """Return the segments since the last call."""
-        self._close()
-        made, self._made = self._made, []
-        return made
-
-    def add_text(self, text: str, kind: Kind, *, waits: bool) -> None:
-        """Add text of a kind. `waits`: white space at its end may belong to a delimiter that follows."""
-        if self.trims:
-            rest = text.lstrip()
-            self._add(text[: len(text) - len(rest)])
-            text = rest
-        if not text:
-            return
-        self.trims = False
-        text, self._blanks = self._blanks + text, ""
-        if waits:
-            cut = max(len(text.rstrip()), len(text) - MOST_BLANKS)
-            text, self._blanks = text[:cut], text[cut:]
-        self._append(text, kind)
-
-    def delimit(self, raw: str) -> None:
-        """Add a delimiter."""
-        self._close()
-        self._add(self._take_blanks() + raw)
-        self.trims = True
-
-    def skip(self, raw: str, kind: Kind) -> None:
-        """Add text that is not shown, amid text of a kind."""
-        self.flush(kind)
-        self._close()
-        self._made.append(Segment(raw, ()))
-
-    def call(self, raw: str, calls: tuple[Call, ...]) -> None:
-        """Add a region of calls."""
-        self._close()
-        self._made.append(Segment(self._take_blanks() + raw, calls))
-        self.trims = self.behind_call = True
-        self.at_start = False
-
-    def flush(self, kind: Kind) -> None:
-        """Add the waiting white space to text of a kind."""
-        self._append(self._take_blanks(), kind)
-
-    def _take_blanks(self) -> str:
-        blanks, self._blanks = self._blanks, ""
-        return blanks
-
-    def _append(self, text: str, kind: Kind) -> None:
-        if not text:
-            return
-        if kind is not self._kind:
-            self._close()
-            self._kind = kind
-        self._text += text
-        if kind is Kind.TEXT:
-            self.at_start = self.behind_call = False
-
-    def _close(self) -> None:
-        text, self._text = self._text, ""
-        if not text:
-            return
-        of_kind: dict[Kind, tuple[Piece, ...]] = {Kind.TEXT: (text,), Kind.THOUGHT: (Thought(text),)}
-        self._made.append(Segment(text, of_kind.get(self._kind, ())))
-
-    def _add(self, raw: str) -> None:
-        """Add a part of a delimiter."""
-        if raw:
-            self._close()
-            self._made.append(Segment(raw, ()))
 
 
 DEEPEST = 64

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.messages import Tool
-from engine.text.formats import ReplyFormat
-from engine.text.parser import DEEPEST, LONGEST_CALL, MOST_BLANKS, MOST_BROKEN, MOST_CALLS
+from engine.text.formats import MOST_BLANKS, ReplyFormat
+from engine.text.parser import DEEPEST, LONGEST_CALL, MOST_BROKEN, MOST_CALLS
 from engine.text.reply_text import Call, Piece, Thought
 from tests.engine.text.parse import (
     FAMILIES,
