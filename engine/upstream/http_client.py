@@ -42,24 +42,12 @@ class UpstreamHttpClient:
         self._client = client
         self._options = options
 
-    async def ask(
-        self,
-        request: Request,
-        reply: UpstreamReply,
-        on_chunk: OnChunk,
-        on_sent: Callable[[], None],
-    ) -> None:
-        """Pass the chunks of the answer to `on_chunk`, up to the end of `reply`. `on_sent` is called when sending begins.
+    async def ask(self, request: Request, reply: UpstreamReply, on_chunk: OnChunk) -> None:
+        """Pass the chunks of the answer to `on_chunk`, up to the end of `reply`.
 
         Raises EngineLost, also if the stream ends before the reply; EngineUnavailable, RequestRefused, EngineBusy.
         """
         options = self._options
-
-        async def trace(step: str, _: object) -> None:
-            """See httpcore's extension "trace"."""
-            if step.endswith(".send_request_headers.started"):
-                on_sent()
-
         http_request = self._client.build_request(
             "POST",
             "chat/completions",
@@ -70,7 +58,6 @@ class UpstreamHttpClient:
                 **session_headers(request, options.features.affinity_header),
                 **request.trace.headers,
             },
-            extensions={"trace": trace},
         )
         listening = _ResponseReader(options, reply, on_chunk)
         with engine_errors(options.name):
