@@ -11,8 +11,8 @@ import asyncio
 import re
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from email.utils import parsedate_to_datetime
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -45,7 +45,8 @@ class UpstreamHttpClient:
     async def ask(self, request: Request, reply: UpstreamReply, on_chunk: OnChunk) -> None:
         """Pass the chunks of the answer to `on_chunk`, up to the end of `reply`.
 
-        Raises EngineLost, also if the stream ends before the reply; EngineUnavailable, RequestRefused, EngineBusy.
+        Raises EngineLost, also if the stream ends before the reply, or the next token is late: comments that keep a connection
+        alive are no tokens. Raises EngineUnavailable, RequestRefused, EngineBusy.
         """
         options = self._options
         http_request = self._client.build_request(
@@ -59,15 +60,40 @@ class UpstreamHttpClient:
                 **request.trace.headers,
             },
         )
-        listening = _ResponseReader(options, reply, on_chunk)
         with engine_errors(options.name):
-            response = await listening.in_time(self._client.send(http_request, stream=True))
             try:
-                if response.status_code != httpx.codes.OK:
-                    raise await listening.in_time(refusal_of(options.name, response))
-                await listening.read_to_end(response)
-            finally:
-                await response.aclose()
+                async with asyncio.timeout(options.timeouts.first_token_s) as deadline:
+                    response = await self._client.send(http_request, stream=True)
+                    try:
+                        if response.status_code != httpx.codes.OK:
+                            raise await refusal_of(options.name, response)
+                        await self._read(response, reply, on_chunk, deadline)
+                    finally:
+                        await response.aclose()
+            except TimeoutError:
+                raise EngineLost(f"The engine {options.name} made no token in time.") from None
+
+    async def _read(
+        self, response: httpx.Response, reply: UpstreamReply, on_chunk: OnChunk, deadline: asyncio.Timeout
+    ) -> None:
+        name, ended = self._options.name, False
+        clock = asyncio.get_running_loop().time
+        async with aclosing(_events(response)) as events:
+            async for event in events:
+                if event.data == _DONE:
+                    return
+                completion = _completion(name, event)
+                on_chunk(completion)
+                if not reply.ended:
+                    if completion.has_content:
+                        deadline.reschedule(clock() + self._options.timeouts.between_tokens_s)
+                elif not reply.has_reason:  # the reply has its full length: nothing else in the answer counts
+                    return
+                elif not ended:  # the totals usually follow the finish reason
+                    ended = True
+                    deadline.reschedule(clock() + AFTER_END_S)
+        if not ended:
+            raise EngineLost(f"The engine {name} ended the connection in the middle of the reply.")
 
     async def count(self, messages: Sequence[Message], spec: ReplySpec, path: str) -> int:
         """Return a prompt's length as the upstream's tokenizer counts it. Raises as `ask` does."""
@@ -130,7 +156,6 @@ _MOST_FETCHED = 1024 * 1024
 W = TypeVar("W", bound=Waiting)
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Completion)
-T = TypeVar("T")
 
 
 class RequestRefused(EngineError):
@@ -411,55 +436,14 @@ def _error(name: str, response: httpx.Response, body: bytes) -> EngineError:
     return error_for(name, response.status_code, parse_error_body(body), after)
 
 
-class _ResponseReader:
-    """Reads an answer, and bounds the wait for its next token. Comments that keep a connection alive are no tokens."""
-
-    def __init__(self, options: UpstreamOptions, reply: UpstreamReply, on_chunk: OnChunk) -> None:
-        self._name = options.name
-        self._times = options.timeouts
-        self._reply = reply
-        self._on_chunk = on_chunk
-        self._clock = asyncio.get_running_loop().time
-        self._deadline = self._clock() + options.timeouts.first_token_s
-        self._ended = False
-        self._done = False
-
-    async def read_to_end(self, response: httpx.Response) -> None:
-        """Pass on all chunks. Raises EngineLost, and the error that an error event means."""
-        reader, pieces = EventReader(), response.aiter_bytes()
-        while not self._done:
-            piece = await self.in_time(anext(pieces, None))
-            for event in reader.end() if piece is None else reader.feed(piece):
-                self._take(event)
-            if piece is None:
-                break
-        if not (self._done or self._ended):
-            raise EngineLost(f"The engine {self._name} ended the connection in the middle of the reply.")
-
-    async def in_time(self, awaitable: Awaitable[T]) -> T:
-        """Wait for a part of the answer. Raises EngineLost if it takes too long."""
-        try:
-            async with asyncio.timeout_at(self._deadline):
-                return await awaitable
-        except TimeoutError:
-            raise EngineLost(f"The engine {self._name} made no token in time.") from None
-
-    def _take(self, event: ServerSentEvent) -> None:
-        if self._done:
-            return
-        if event.data == _DONE:
-            self._done = True
-            return
-        completion = _completion(self._name, event)
-        self._on_chunk(completion)
-        if not self._reply.ended:
-            if completion.has_content:
-                self._deadline = self._clock() + self._times.between_tokens_s
-        elif not self._reply.has_reason:  # the reply has its full length: nothing else in the answer counts
-            self._done = True
-        elif not self._ended:  # the totals usually follow the finish reason
-            self._ended = True
-            self._deadline = self._clock() + AFTER_END_S
+async def _events(response: httpx.Response) -> AsyncIterator[ServerSentEvent]:
+    """Yield the events of an answer."""
+    reader = EventReader()
+    async for piece in response.aiter_bytes():
+        for event in reader.feed(piece):
+            yield event
+    for event in reader.end():
+        yield event
 
 
 def _completion(name: str, event: ServerSentEvent) -> Completion:
