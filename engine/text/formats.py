@@ -167,43 +167,33 @@ def templates_text(tokenizer: Any) -> str:
 
 def family_format(template: str, tokens: Collection[str]) -> ReplyFormat | None:
     """Return a model's format by its chat template and the names of its added tokens; None if no family fits."""
-    calling, thinking = _calling(template, tokens), _thinking(template, tokens)
-    calls = None
-    if calling is not None:
-        calls = ReplyFormat(
-            f"calls as {calling.name}", calling.regions, calling.markers, call_form=calling.form
-        )
+    calls, thinking = _calling(template, tokens), _thinking(template, tokens)
     if thinking is None:
         return calls
-    opening, closing = regex.escape(thinking.opening), regex.escape(thinking.closing)
+    marks = thinking.opening, thinking.closing
+    opening, closing = map(regex.escape, marks)
     region = Region(Kind.THOUGHT, _delimiter(opening), _delimiter(closing), Where.START)
-    name, regions, markers = (
-        f"reasoning in {thinking.opening}",
-        (region,),
-        (thinking.opening, thinking.closing),
-    )
-    return ReplyFormat(
-        name if calls is None else f"{calls.name}, {name}",
-        regions if calls is None else (*regions, *calls.regions),
-        markers if calls is None else (*markers, *calls.markers),
-        opened=regex.compile(rf"{opening}\s*\Z"),
-        call_form=None if calls is None else calls.call_form,
+    opened, name = regex.compile(rf"{opening}\s*\Z"), f"reasoning in {thinking.opening}"
+    if calls is None:
+        return ReplyFormat(name, (region,), marks, opened=opened, thought_form=thinking)
+    return replace(
+        calls,
+        name=f"{calls.name}, {name}",
+        regions=(region, *calls.regions),
+        markers=(*marks, *calls.markers),
+        opened=opened,
         thought_form=thinking,
     )
 
 
-def _calling(template: str, tokens: Collection[str]) -> Family | None:
+def _calling(template: str, tokens: Collection[str]) -> ReplyFormat | None:
     if any(mark in template for mark in OTHER_CALLS):
         return None
-    return next(
-        (
-            one
-            for one in CALLING
-            if all(mark in template for mark in one.spelled)
-            and all(mark in template or mark in tokens for mark in one.known_by)
-        ),
-        None,
-    )
+    for family in CALLING:
+        is_known = all(mark in template or mark in tokens for mark in family.known_by)
+        if is_known and all(mark in template for mark in family.spelled):
+            return family.format
+    return None
 
 
 def _thinking(template: str, tokens: Collection[str]) -> ThoughtForm | None:
@@ -216,18 +206,14 @@ def _thinking(template: str, tokens: Collection[str]) -> ThoughtForm | None:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How a family writes calls. `markers`: as in `ReplyFormat`.
+    """How a family writes calls.
 
     A model belongs to the family if each of `known_by` is in its chat template or names a token, and all of `spelled`
     are in the template itself.
     """
 
-    name: str
-    regions: tuple[Region, ...]
-    markers: tuple[str, ...]
+    format: ReplyFormat
     known_by: tuple[str, ...]
-    form: CallForm | None = None
-    """The form of calls for grammars. None: there is none, and a call can't be forced."""
     spelled: tuple[str, ...] = ()
 
 
@@ -307,71 +293,77 @@ _LLAMA_KEYS = '"(?:name|type|function|parameters|arguments)"'
 OTHER_CALLS = ("<function=", "tool▁calls▁begin", "<|tool_calls_section_begin|>", "<arg_key>")
 """Templates with these marks write calls in other ways, even if they have marks of the families, too."""
 HERMES = Family(
-    "hermes",
-    (
-        Region(
-            Kind.CALLS,
-            _delimiter(rf"<tool_call>{_BLANKS}(?P<value>\{{)"),
-            _delimiter("</tool_call>"),
-            read=_JSON_CALLS,
-            is_json=True,
+    ReplyFormat(
+        "calls as hermes",
+        (
+            Region(
+                Kind.CALLS,
+                _delimiter(rf"<tool_call>{_BLANKS}(?P<value>\{{)"),
+                _delimiter("</tool_call>"),
+                read=_JSON_CALLS,
+                is_json=True,
+            ),
         ),
+        markers=("<tool_call>", "</tool_call>"),
+        call_form=CallForm(),
     ),
-    markers=("<tool_call>", "</tool_call>"),
     known_by=("<tool_call>", "</tool_call>"),
-    form=CallForm(),
 )
 """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`"""
 LLAMA = Family(
-    "llama 3",
-    (
-        Region(
-            Kind.CALLS,
-            _delimiter(rf"<\|python_tag\|>{_BLANKS}(?P<value>\{{)"),
-            read=_LLAMA_CALLS,
-            is_json=True,
+    ReplyFormat(
+        "calls as llama 3",
+        (
+            Region(
+                Kind.CALLS,
+                _delimiter(rf"<\|python_tag\|>{_BLANKS}(?P<value>\{{)"),
+                read=_LLAMA_CALLS,
+                is_json=True,
+            ),
+            Region(
+                Kind.CALLS,
+                _delimiter(rf";{_BLANKS}(?P<value>\{{)"),
+                where=Where.BEHIND_A_CALL,
+                read=_LLAMA_CALLS,
+                is_json=True,
+            ),
+            Region(
+                Kind.CALLS,
+                _delimiter(rf"(?P<value>\{{){_BLANKS}{_LLAMA_KEYS}"),
+                where=Where.START,
+                read=partial(_LLAMA_CALLS, is_bare=True),
+                is_json=True,
+            ),
         ),
-        Region(
-            Kind.CALLS,
-            _delimiter(rf";{_BLANKS}(?P<value>\{{)"),
-            where=Where.BEHIND_A_CALL,
-            read=_LLAMA_CALLS,
-            is_json=True,
-        ),
-        Region(
-            Kind.CALLS,
-            _delimiter(rf"(?P<value>\{{){_BLANKS}{_LLAMA_KEYS}"),
-            where=Where.START,
-            read=partial(_LLAMA_CALLS, is_bare=True),
-            is_json=True,
-        ),
+        markers=("<|python_tag|>",),
+        call_form=CallForm("<|python_tag|>", "", arguments_key="parameters", between=";", bare=True),
     ),
-    markers=("<|python_tag|>",),
     known_by=("<|python_tag|>", "parameters", "tool_calls"),
-    form=CallForm("<|python_tag|>", "", arguments_key="parameters", between=";", bare=True),
 )
 """`<|python_tag|>{"name": …, "parameters": {…}}`, or a reply that begins with such an object; `;` separates several."""
 MISTRAL = Family(
-    "mistral",
-    (
-        Region(
-            Kind.CALLS,
-            _delimiter(
-                rf"\[TOOL_CALLS\]{_BLANKS}(?:(?P<value>\[)(?=[\s\{{])|(?P<name>[\w.-]{{1,128}})"
-                rf"(?:\[CALL_ID\]\w{{1,64}})?\[ARGS\]{_BLANKS}(?P<value>\{{))"
+    ReplyFormat(
+        "calls as mistral",
+        (
+            Region(
+                Kind.CALLS,
+                _delimiter(
+                    rf"\[TOOL_CALLS\]{_BLANKS}(?:(?P<value>\[)(?=[\s\{{])|(?P<name>[\w.-]{{1,128}})"
+                    rf"(?:\[CALL_ID\]\w{{1,64}})?\[ARGS\]{_BLANKS}(?P<value>\{{))"
+                ),
+                read=_JSON_CALLS,
+                is_json=True,
             ),
-            read=_JSON_CALLS,
-            is_json=True,
         ),
+        markers=("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"),
+        call_form=CallForm("[TOOL_CALLS]", "", as_list=True),
     ),
-    markers=("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"),
     known_by=("[TOOL_CALLS]",),
-    form=CallForm("[TOOL_CALLS]", "", as_list=True),
 )
 """`[TOOL_CALLS][{"name": …, "arguments": {…}}, …]`, or `[TOOL_CALLS]name[ARGS]{…}` for each call."""
-MISTRAL_NAMED = replace(
-    MISTRAL,
-    form=CallForm("[TOOL_CALLS]", "", name_end="[ARGS]", id_mark="[CALL_ID]"),
+MISTRAL_NAMED = Family(
+    replace(MISTRAL.format, call_form=CallForm("[TOOL_CALLS]", "", name_end="[ARGS]", id_mark="[CALL_ID]")),
+    known_by=MISTRAL.known_by,
     spelled=("[TOOL_CALLS]", "[ARGS]"),
 )
 """Both forms are read. The template decides which is written, since tokenizers of models that write lists have `[ARGS]`, too."""
