@@ -36,7 +36,7 @@ class Vocabulary:
         self._tokenizer = tokenizer
         self._backend = getattr(tokenizer, "backend_tokenizer", None)
         steps = _decoder_steps(self._backend)
-        self._is_byte_level = steps == ["ByteLevel"]
+        self._is_byte_level = "ByteLevel" in steps
         self._has_byte_tokens = "ByteFallback" in steps
         self.special = {id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
         """The ids of special tokens, which stand for no text."""

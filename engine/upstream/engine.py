@@ -123,7 +123,7 @@ class UpstreamEngine(SingleEngine):
         circuit is open.
         """
         self._life.refuse_when_over()
-        self.monitor.refuse_during_cooldown()
+        self.monitor.refuse_during_pause()
         if spec.continues and messages and not messages[-1].content:
             raise PromptRejected(
                 "An upstream can't continue a reply that has only reasoning.", field="continues"
@@ -351,7 +351,9 @@ class UpstreamFleet(Fleet[UpstreamEngine]):
         )
 
     def _resting(self) -> frozenset[int]:
-        return frozenset(number for number, engine in enumerate(self._engines) if engine.monitor.cooling_down)
+        return frozenset(
+            number for number, engine in enumerate(self._engines) if not engine.monitor.circuit.admits
+        )
 
     def _move_what_waits(self) -> None:
         if self.status.state is not EngineState.READY:

@@ -24,7 +24,7 @@ from engine.upstream.options import ServerOptions, UpstreamOptions
 
 
 class UpstreamMonitor(Runnable):
-    """`life` is READY while the upstream answers. `cooling_down`: it shed a request a moment ago, or failed too often."""
+    """`life` is READY while the upstream answers. `circuit` is open if it failed too often, or has asked for a pause."""
 
     def __init__(
         self, client: httpx.AsyncClient, options: UpstreamOptions, on_change: Callable[[], None]
@@ -37,32 +37,26 @@ class UpstreamMonitor(Runnable):
         self._misses = 0
         self.circuit = Circuit(monotonic, random.random)
         self._look = asyncio.Event()
-        self._cooldown_until = 0.0
-        self._cooldown_requested = False
+        self._pause_requested = False
 
-    @property
-    def cooling_down(self) -> bool:
-        """Whether the upstream shed a request a moment ago, or has failed too often."""
-        return self._cooldown_until > asyncio.get_running_loop().time() or not self.circuit.admits
-
-    def refuse_during_cooldown(self) -> None:
+    def refuse_during_pause(self) -> None:
         """Raise EngineBusy while the upstream has asked for a pause, EngineUnavailable while its circuit is open."""
         if self.circuit.admits:
             return
-        name, left_s = self.options.name, max(self.circuit.left_s, REST_S)
-        if self._cooldown_requested:
+        name, left_s = self.options.name, max(self.circuit.left_s, SHORTEST_PAUSE_S)
+        if self._pause_requested:
             raise EngineBusy(f"The engine {name} takes no more requests now.", retry_after_s=left_s)
         raise EngineUnavailable(f"The engine {name} failed too often.", retry_after_s=left_s)
 
     def forget(self) -> None:
         """Forget failures and pauses: another process answers from now on."""
-        self._misses, self._cooldown_until = 0, 0.0
+        self._misses = 0
         self._succeed()
 
     @contextmanager
     def attempt(self) -> Iterator[Circuit]:
-        """Watch a request to its end. Raises as `refuse_during_cooldown` does, before the block."""
-        self.refuse_during_cooldown()
+        """Watch a request to its end. Raises as `refuse_during_pause` does, before the block."""
+        self.refuse_during_pause()
         self.circuit.begin()
         try:
             yield self.circuit
@@ -111,29 +105,21 @@ class UpstreamMonitor(Runnable):
                     self._look.set()
             case EngineBusy():
                 self.circuit.withdrew()
-                self._cool_down(error.retry_after_s)
-            case EngineUnavailable():
-                self._fail()
-                self._cool_down(None)
+                if error.retry_after_s:
+                    self._pause_requested = True
+                    self.circuit.rest(error.retry_after_s)
             case _:
                 self._fail()
 
     def _succeed(self) -> None:
         self.circuit.succeeded()
-        self._cooldown_requested = False
+        self._pause_requested = False
 
     def _fail(self) -> None:
         was_open = self.circuit.is_open
         self.circuit.failed()
         if self.circuit.is_open and not was_open:
             log.warning("circuit opened for engine %s", self.options.name)
-
-    def _cool_down(self, requested_s: float | None) -> None:
-        until = asyncio.get_running_loop().time() + (REST_S if requested_s is None else requested_s)
-        if requested_s:
-            self._cooldown_requested = True
-            self.circuit.rest(requested_s)
-        self._cooldown_until = max(until, self._cooldown_until)
 
     @property
     def _is_ready(self) -> bool:
@@ -228,8 +214,8 @@ FIRST_OPEN_S = 1.0
 LONGEST_OPEN_S = 30.0
 """Seconds that a circuit stays open at most; `FIRST_OPEN_S`: the first time."""
 
-REST_S = 1.0
-"""Seconds for which an upstream that shed a request without a `Retry-After` is the last choice."""
+SHORTEST_PAUSE_S = 1.0
+"""The least time after which clients of an open circuit are told to retry."""
 log = logging.getLogger(__name__)
 
 
