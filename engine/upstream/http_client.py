@@ -11,7 +11,7 @@ import asyncio
 import re
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from email.utils import parsedate_to_datetime
 from typing import Annotated, Any, Generic, TypeVar
@@ -436,7 +436,7 @@ def _error(name: str, response: httpx.Response, body: bytes) -> EngineError:
     return error_for(name, response.status_code, parse_error_body(body), after)
 
 
-async def _events(response: httpx.Response) -> AsyncIterator[ServerSentEvent]:
+async def _events(response: httpx.Response) -> AsyncGenerator[ServerSentEvent, None]:
     """Yield the events of an answer."""
     reader = EventReader()
     async for piece in response.aiter_bytes():
