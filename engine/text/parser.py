@@ -85,7 +85,6 @@ class ParsedReply(ReplyText):
         self._parser = parser
         self._thoughts = ShownText()
         self._one_call = one_call
-        self._text_chars = 0
 
     def _begin(self, text: str) -> None:
         self._parser.begin(text)
@@ -101,7 +100,6 @@ class ParsedReply(ReplyText):
         pieces: list[Piece] = []
         for segment in segments:
             if len(segment.pieces) == 1 and isinstance(segment.pieces[0], str):
-                self._text_chars += len(segment.raw)
                 pieces += super()._take(segment.raw)
             else:
                 pieces += self._emit_segment(segment)
@@ -114,7 +112,7 @@ class ParsedReply(ReplyText):
         thinks = bool(segment.pieces) and isinstance(segment.pieces[0], Thought)
         pieces_before = self._rest(thinks=thinks)
         if self.logprobs is not None:
-            self.logprobs.skip(self._text_chars, len(segment.raw))
+            self.logprobs.parsed(len(segment.raw), is_text=False)
         if thinks:
             shown = self._thoughts.push(segment.raw)
             return [*pieces_before, Thought(shown)] if shown else pieces_before
