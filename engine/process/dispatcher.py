@@ -46,7 +46,6 @@ from engine.prompts.jobs import (
     Postponed,
     PromptProcess,
     Rejected,
-    TooLong,
     characters,
     without_images,
 )
@@ -382,13 +381,13 @@ class RequestBuilder:
 
     def counted(self, count: CountRequest, made: Answer) -> CountResult:
         """Return the prompt's length, as far as it was counted, or why there is none."""
-        if isinstance(made, BuiltPrompt | TooLong):
+        if isinstance(made, BuiltPrompt):
             return CountResult(count.count_id, made.tokens)
         field = made.field if isinstance(made, Rejected) else ""
         return CountResult(count.count_id, 0, self._why(made), field)
 
     def _why(self, made: Answer) -> str:
-        if isinstance(made, TooLong):
+        if isinstance(made, BuiltPrompt):
             within = self._context_tokens
             return f"The prompt has {made.tokens} tokens or more; with its reply it must fit into {within}."
         return made.why if isinstance(made, Rejected) else "Nobody waits for the prompt."

@@ -107,7 +107,9 @@ class Prompt(msgspec.Struct, frozen=True):
 
 
 class BuiltPrompt(msgspec.Struct, frozen=True, tag="built"):
-    """A prompt of `tokens` tokens. If it was only counted, there is nothing else.
+    """A prompt of `tokens` tokens. There is nothing else if it was only counted, or is too long for the window.
+
+    A prompt that is too long may not have been read to its end: then it has at least these tokens.
 
     `shared_tokens`: those of the system prompt. `grammar`: constrains the reply; None if it is free.
     """
@@ -116,12 +118,6 @@ class BuiltPrompt(msgspec.Struct, frozen=True, tag="built"):
     prompt: Prompt | None = None
     shared_tokens: int = 0
     grammar: GrammarSource | None = None
-
-
-class TooLong(msgspec.Struct, frozen=True, tag="too long"):
-    """The prompt has at least `tokens` tokens, which is too many for the window. It may not have been read to its end."""
-
-    tokens: int
 
 
 class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
@@ -136,7 +132,7 @@ class Postponed(msgspec.Struct, frozen=True, tag="postponed"):
 
 
 Job = BuildPrompt | DecodeImage
-Answer = BuiltPrompt | DecodedTiles | TooLong | Rejected | Postponed
+Answer = BuiltPrompt | DecodedTiles | Rejected | Postponed
 
 
 class ImageResult(NamedTuple):

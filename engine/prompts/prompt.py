@@ -39,7 +39,6 @@ from engine.prompts.jobs import (
     Postponed,
     Prompt,
     Rejected,
-    TooLong,
     characters,
     without_images,
 )
@@ -102,14 +101,12 @@ class JobHandler:
         if characters(job.messages, job.spec) > CHARS_A_TOKEN * job.window:
             tokens = self._least_tokens(job)
             if tokens >= job.window:
-                return TooLong(tokens)
+                return BuiltPrompt(tokens)
         prompt = self._prompts.prompt(job.messages, job.spec)
         tokens = len(prompt.source) + len(prompt.token_ids)
         grammar = self._grammar(job.spec, opened=bool(prompt.opened.strip()))
-        if job.counts:
+        if job.counts or tokens >= job.window:
             return BuiltPrompt(tokens)
-        if tokens >= job.window:
-            return TooLong(tokens)
         shared = 0  # a translation has no system prompt
         if job.shares_system and isinstance(self._prompts, PromptBuilder):
             shared = self._prompts.system_tokens(job.messages, prompt.token_ids, job.spec)

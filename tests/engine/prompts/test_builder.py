@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.messages import Message, ReplySpec, Tool
-from engine.prompts.jobs import BuildPrompt, BuiltPrompt, Prompt, TooLong
+from engine.prompts.jobs import BuildPrompt, BuiltPrompt, Prompt
 from engine.prompts.prompt import PIECE_CHARS, JobHandler, PromptBuilder
 from engine.text.formats import detect_format
 from tests.engine.chat_families import FAMILIES
@@ -17,6 +17,12 @@ WINDOW = 4096
 
 def saying(content: str) -> tuple[Message, ...]:
     return (Message("user", content),)
+
+
+def built(builder: JobHandler, messages: tuple[Message, ...], window: int) -> BuiltPrompt:
+    made = builder.build(BuildPrompt(messages, window))
+    assert isinstance(made, BuiltPrompt)
+    return made
 
 
 class Noting(PromptBuilder):
@@ -38,7 +44,7 @@ class Noting(PromptBuilder):
 def test_a_prompt_that_cannot_fit_is_not_read_to_its_end() -> None:
     prompts = Noting()
     made = JobHandler(prompts).build(BuildPrompt(saying("word " * 1_000_000), WINDOW, counts=True))
-    assert isinstance(made, TooLong)
+    assert isinstance(made, BuiltPrompt)
     assert made.tokens >= WINDOW
     assert (prompts.whole, prompts.chars) == (0, PIECE_CHARS)
 
@@ -47,7 +53,7 @@ def test_a_prompt_at_the_window_is_too_long_and_one_below_fits() -> None:
     builder = JobHandler(PromptBuilder(small_tokenizer()))
     whole = builder.build(BuildPrompt(saying("hello there"), WINDOW, counts=True))
     assert isinstance(whole, BuiltPrompt)
-    assert builder.build(BuildPrompt(saying("hello there"), whole.tokens)) == TooLong(whole.tokens)
+    assert builder.build(BuildPrompt(saying("hello there"), whole.tokens)) == BuiltPrompt(whole.tokens)
     made = builder.build(BuildPrompt(saying("hello there"), whole.tokens + 1))
     assert isinstance(made, BuiltPrompt)
     assert made.prompt is not None
@@ -56,8 +62,8 @@ def test_a_prompt_at_the_window_is_too_long_and_one_below_fits() -> None:
         "hello there user assistant system" * 1000
     )  # twenty characters a token: more than most have
     window = len(PromptBuilder(small_tokenizer()).token_ids(long)) + 1
-    assert isinstance(builder.build(BuildPrompt(long, window // 2)), TooLong)
-    assert isinstance(builder.build(BuildPrompt(long, window)), BuiltPrompt)
+    assert built(builder, long, window // 2).prompt is None
+    assert built(builder, long, window).prompt is not None
 
 
 def test_a_prompt_is_made_of_the_spec_too_and_tells_what_belongs_to_the_reply() -> None:
@@ -85,5 +91,5 @@ def test_tools_that_cannot_fit_are_not_read_to_their_end() -> None:
     builder = JobHandler(PromptBuilder(tokenizer, detect_format(tokenizer)))
     spec = ReplySpec(tools=(Tool("add", "word " * 100_000),))
     made = builder.build(BuildPrompt(saying("hello"), WINDOW, spec))
-    assert isinstance(made, TooLong)
+    assert isinstance(made, BuiltPrompt)
     assert WINDOW <= made.tokens < 3 * PIECE_CHARS
