@@ -288,11 +288,12 @@ class TrialPostponed(Exception):
 class GrammarTrials:
     """Runs one trial at a time, in a process of its own that continues while the caller does other work. For one thread.
 
-    The outcomes of the latest `TRIED` trials are remembered.
+    The outcomes of the latest `remembered` trials are known at once.
     """
 
-    def __init__(self, compiler: GrammarCompiler) -> None:
+    def __init__(self, compiler: GrammarCompiler, *, remembered: int = TRIED) -> None:
         self._compiler = compiler
+        self._remembered = remembered
         self._running: _Running | None = None
         self._outcomes: OrderedDict[bytes, str] = OrderedDict()
 
@@ -321,7 +322,7 @@ class GrammarTrials:
         running.end()
         self._running = None
         self._outcomes[running.digest] = outcome
-        if len(self._outcomes) > TRIED:
+        if len(self._outcomes) > self._remembered:
             self._outcomes.popitem(last=False)
 
 
