@@ -17,6 +17,7 @@ from engine.messages import Request, Tool
 from engine.text.detokenizer import Detokenizer, Vocabulary
 from engine.text.formats import CallRegion, Delimiter, Kind, Region, ReplyFormat, Where
 from engine.text.reply_text import (
+    Call,
     Piece,
     ReplyLogprobs,
     ReplyText,
@@ -97,32 +98,24 @@ class ParsedReply(ReplyText):
         return pieces if self._stopped else (*pieces, *self._rest())
 
     def _pieces(self, segments: Sequence[Segment]) -> tuple[Piece, ...]:
-        pieces: list[Piece] = []
-        for segment in segments:
-            if len(segment.pieces) == 1 and isinstance(segment.pieces[0], str):
-                pieces += super()._take(segment.raw)
+        made: list[Piece] = []
+        for raw, pieces in segments:
+            kind = type(pieces[0]) if pieces else None
+            if kind is str:
+                made += super()._take(raw)
             else:
-                pieces += self._emit_segment(segment)
+                made += self._rest(thinks=kind is Thought)
+                if self.logprobs is not None:
+                    self.logprobs.parsed(len(raw), is_text=False)
+                if kind is Thought:
+                    shown = self._thoughts.push(raw)
+                    made += [Thought(shown)] if shown else []
+                else:
+                    made += pieces[:1] if self._one_call else pieces
+                    self._stopped = self._one_call and kind is Call
             if self._stopped:
                 break
-        return tuple(pieces)
-
-    def _emit_segment(self, segment: Segment) -> list[Piece]:
-        """Return the pieces of a segment that is not text, after text and reasoning that waited before it."""
-        thinks = bool(segment.pieces) and isinstance(segment.pieces[0], Thought)
-        pieces_before = self._rest(thinks=thinks)
-        if self.logprobs is not None:
-            self.logprobs.parsed(len(segment.raw), is_text=False)
-        if thinks:
-            shown = self._thoughts.push(segment.raw)
-            return [*pieces_before, Thought(shown)] if shown else pieces_before
-        return [*pieces_before, *self._calls(segment.pieces)]
-
-    def _calls(self, pieces: Sequence[Piece]) -> Sequence[Piece]:
-        if not (self._one_call and pieces):
-            return pieces
-        self._stopped = True
-        return pieces[:1]
+        return tuple(made)
 
     def _rest(self, *, thinks: bool = False) -> list[Piece]:
         """Return the text that waits, and the reasoning unless it continues."""
