@@ -37,21 +37,20 @@ class UpstreamMonitor(Runnable):
         self._misses = 0
         self.circuit = Circuit(monotonic, random.random)
         self._look = asyncio.Event()
-        self._pause_requested = False
 
     def refuse_during_pause(self) -> None:
         """Raise EngineBusy while the upstream has asked for a pause, EngineUnavailable while its circuit is open."""
         if self.circuit.admits:
             return
         name, left_s = self.options.name, max(self.circuit.left_s, SHORTEST_PAUSE_S)
-        if self._pause_requested:
+        if self.circuit.requested:
             raise EngineBusy(f"The engine {name} takes no more requests now.", retry_after_s=left_s)
         raise EngineUnavailable(f"The engine {name} failed too often.", retry_after_s=left_s)
 
     def forget(self) -> None:
         """Forget failures and pauses: another process answers from now on."""
         self._misses = 0
-        self._succeed()
+        self.circuit.succeeded()
 
     @contextmanager
     def attempt(self) -> Iterator[Circuit]:
@@ -62,7 +61,7 @@ class UpstreamMonitor(Runnable):
             yield self.circuit
         except RequestRefused as refusal:
             log.warning("the engine %s refused a request: %s %s", self.options.name, refusal, refusal.words)
-            self._succeed()
+            self.circuit.succeeded()
             raise
         except EngineError as error:
             self._note(error)
@@ -70,7 +69,7 @@ class UpstreamMonitor(Runnable):
         except BaseException:  # the request was cancelled
             self.circuit.withdrew()
             raise
-        self._succeed()
+        self.circuit.succeeded()
 
     async def run(self) -> None:
         """Check the upstream at intervals until this is cancelled. While checks fail the pauses grow from a short one."""
@@ -106,14 +105,9 @@ class UpstreamMonitor(Runnable):
             case EngineBusy():
                 self.circuit.withdrew()
                 if error.retry_after_s:
-                    self._pause_requested = True
                     self.circuit.rest(error.retry_after_s)
             case _:
                 self._fail()
-
-    def _succeed(self) -> None:
-        self.circuit.succeeded()
-        self._pause_requested = False
 
     def _fail(self) -> None:
         was_open = self.circuit.is_open
@@ -145,6 +139,8 @@ class Circuit:
         self._until = 0.0
         self._trial = False
         self.opened = 0
+        self.requested = False
+        """Whether it is open since the upstream asked for that."""
 
     @property
     def is_open(self) -> bool:
@@ -173,7 +169,7 @@ class Circuit:
 
     def succeeded(self) -> None:
         """Note that a request succeeded."""
-        self._trial = False
+        self._trial = self.requested = False
         self._failures = 0
         self.opened = 0
 
@@ -183,7 +179,7 @@ class Circuit:
 
     def rest(self, seconds: float) -> None:
         """Open for `seconds`, since the upstream asked for that; then one request tries."""
-        self._trial = False
+        self._trial, self.requested = False, True
         self._failures = FAILURES
         self._until = max(self._until, self._clock() + seconds)
 
