@@ -11,7 +11,6 @@ import json
 import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import partial
@@ -263,16 +262,8 @@ def call(name: str, arguments: str) -> Call:
     """Return a call. Raises ValueError if its name is empty or too long, or its arguments are not a JSON object."""
     if not 0 < len(name) <= LONGEST_NAME:
         raise ValueError(f"a call needs a name of at most {LONGEST_NAME} characters")
-    if not is_object(arguments):
-        raise ValueError("the arguments are not a JSON object")
+    _decoded(_OBJECT, arguments)
     return Call(name, arguments)
-
-
-def is_object(text: str) -> bool:
-    """Return whether a text is a JSON object (RFC 8259)."""
-    with suppress(ValueError):
-        return isinstance(_decoded(_OBJECT, text), dict)
-    return False
 
 
 def _decoded(decoder: msgspec.json.Decoder[T], text: str | msgspec.Raw) -> T:
@@ -427,7 +418,7 @@ def _reads(template: Template, form: CallForm) -> bool:
     """Return whether the template reads a call in `form`, with white space wherever the form allows it."""
     inside = f'\n{{"{form.name_key}": "probed", "{form.arguments_key}": {{"probe": 1}}}}\n'
     try:
-        read = _calls_in(form.opening + inside + form.closing, inside, (), template)
+        read = _calls_in(form.opening + inside + form.closing, (), template)
     except Exception as error:  # noqa: BLE001 - whatever a foreign template raises must not stop the start
         log.warning(
             "calls can't be required of this model, since its template does not read %r: %s", inside, error
@@ -467,9 +458,7 @@ def _region(field: ResponseTemplateField, template: Template) -> Region:
         kind,
         _padded(field.open_re, grows=field.open_literals is None or field.open_literal_can_extend),
         None if field.close_re is None else _padded(field.close_re, grows=close_grows),
-        read=(lambda found, tools: _calls_in(found.raw, found.inside, tools, template))
-        if kind is Kind.CALLS
-        else None,
+        read=(lambda found, tools: _calls_in(found.raw, tools, template)) if kind is Kind.CALLS else None,
         ends_with_reply=field.content == "json",
     )
 
@@ -478,7 +467,7 @@ def _padded(pattern: Pattern, *, grows: bool) -> Delimiter:
     return Delimiter(regex.compile(f"{_BLANKS}(?:{pattern.pattern})", pattern.flags), grows=grows)
 
 
-def _calls_in(raw: str, inside: str, tools: Sequence[Tool], template: Template) -> tuple[Call, ...]:
+def _calls_in(raw: str, tools: Sequence[Tool], template: Template) -> tuple[Call, ...]:
     """Read the calls in a region. Raises ValueError."""
     from transformers.utils.chat_parsing import parse_response  # noqa: PLC0415 - as above
 
@@ -488,7 +477,7 @@ def _calls_in(raw: str, inside: str, tools: Sequence[Tool], template: Template) 
     ]
     try:
         message = parse_response(raw, template, prefix="", tools=shown)
-        return tuple(_call(each, inside) for each in _flat(message.get("tool_calls")))
+        return tuple(map(_call, _flat(message.get("tool_calls"))))
     except (KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"no call: {error}") from error
 
@@ -501,29 +490,8 @@ def _flat(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _call(parsed: Any, inside: str) -> Call:
+def _call(parsed: Any) -> Call:
     function = parsed["function"]
     arguments = function["arguments"]
-    text = arguments if isinstance(arguments, str) else _as_written(arguments, inside)
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return call(str(function["name"]), text)
-
-
-def _as_written(arguments: Any, inside: str) -> str:
-    """Return arguments as they are written in a region of JSON, or else encoded as JSON."""
-    return next(
-        (text for text in _objects(inside) if json.loads(text) == arguments),
-        json.dumps(arguments, ensure_ascii=False),
-    )
-
-
-def _objects(inside: str) -> Iterator[str]:
-    """Yield the objects that may be arguments: the region itself, and the members of each object that it has."""
-    text = inside.strip()
-    if is_object(text):
-        yield text
-        yield from filter(is_object, (bytes(raw).decode() for raw in _RAW_OBJECT.decode(text).values()))
-    elif text.startswith("["):
-        with suppress(ValueError):
-            for raw in _decoded(_RAW_LIST, text):
-                if is_object(item := bytes(raw).decode()):
-                    yield from _objects(item)

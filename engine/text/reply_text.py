@@ -261,7 +261,7 @@ class Thought(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A complete call. `arguments`: the text of a JSON object, as the model wrote it."""
+    """A complete call. `arguments`: the text of a JSON object."""
 
     name: str
     arguments: str
