@@ -27,7 +27,7 @@ MODEL ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: tests docs help install run lint check specs test test-long coverage schemas sanitize test-clients test-upstreams vllm test-vllm test-wheel test-pythons test-peers bench bench-engine bench-peers check-gpu chaos attack release clean
+.PHONY: tests docs help install run lint check specs test test-long coverage sanitize test-clients test-upstreams vllm test-vllm test-wheel test-pythons test-peers bench bench-engine bench-peers check-gpu chaos attack release clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -70,17 +70,14 @@ tests: # a folder, so make would call it done
 docs: $(DOCS) ## the documentation as a site, strictly: no link leads nowhere; the service has it at /docs
 	@$(BIN)/python docs/site/build.py $(ARGS)
 
-schemas: $(DEV) ## which JSON Schemas replies can be held to, and whether they are; fetches the official suite, some minutes
-	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.schemas $(ARGS)
-
 sanitize: $(DEV) ## tests of the C kernels, compiled with AddressSanitizer and UndefinedBehaviorSanitizer
 	@$(BIN)/python -m tests.sanitize $(ARGS)
 
 test-clients: $(DEV) ## stock clients of OpenAI's API, the npm package, the guides and examples, each installed beside the others in .cache
 	@HF_HUB_OFFLINE=1 $(BIN)/pytest -v tests/clients tests/browser/examples tests/browser/test_embedding.py tests/browser/test_ai_sdk.py $(ARGS)
 
-test-upstreams: $(BENCH) ## each failure of an upstream, and real ones: transformers serve, another Midstream; two tables
-	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.upstreams $(ARGS)
+test-upstreams: $(BENCH) ## each failure of an upstream, and real ones: transformers serve, another Midstream
+	@HF_HUB_OFFLINE=1 $(BIN)/pytest -v tests/upstreams $(ARGS)
 
 vllm: $(VLLM) ## an environment of its own for vLLM, that `midstream serve --engine vllm` starts; for CPUs where no GPU is
 

@@ -89,8 +89,8 @@ WAIT_S = 0.02
 OTHERS_WAIT_S = 0.001
 """Seconds to wait for the trial of another grammar."""
 
-UNTOLD = 16
-"""The most outcomes that are kept until somebody asks for them."""
+TRIED = 1024
+"""The most outcomes of trials that are remembered: a digest and a sentence each."""
 
 COSTLY = (
     "It takes too much time or memory to compile: it is too large, or it can be matched in too many ways."
@@ -286,12 +286,16 @@ class TrialPostponed(Exception):
 
 
 class GrammarTrials:
-    """Runs one trial at a time, in a process of its own that continues while the caller does other work. For one thread."""
+    """Runs one trial at a time, in a process of its own that continues while the caller does other work. For one thread.
 
-    def __init__(self, compiler: GrammarCompiler) -> None:
+    The outcomes of the latest `remembered` trials are known at once.
+    """
+
+    def __init__(self, compiler: GrammarCompiler, *, remembered: int = TRIED) -> None:
         self._compiler = compiler
+        self._remembered = remembered
         self._running: _Running | None = None
-        self._untold: OrderedDict[bytes, str] = OrderedDict()
+        self._outcomes: OrderedDict[bytes, str] = OrderedDict()
 
     def __call__(self, source: GrammarSource) -> str:
         """Return what is wrong with a grammar, or an empty string. Raises TrialPostponed.
@@ -300,18 +304,15 @@ class GrammarTrials:
         waits would add up over many grammars in a row.
         """
         digest = source.digest
-        if self._running is not None and self._running.digest != digest:
-            other = self._running.digest
-            self._untold[other] = self._outcome(self._running, OTHERS_WAIT_S)
-            if len(self._untold) > UNTOLD:
-                self._untold.popitem(last=False)
-        if digest in self._untold:
-            return self._untold.pop(digest)
-        if self._running is None:
-            self._running = _Running(self._compiler, source)
-        return self._outcome(self._running, WAIT_S)
+        if digest not in self._outcomes:
+            if self._running is not None and self._running.digest != digest:
+                self._finish(self._running, OTHERS_WAIT_S)
+            self._running = self._running or _Running(self._compiler, source)
+            self._finish(self._running, WAIT_S)
+        self._outcomes.move_to_end(digest)
+        return self._outcomes[digest]
 
-    def _outcome(self, running: _Running, wait_s: float) -> str:
+    def _finish(self, running: _Running, wait_s: float) -> None:
         until = min(running.until, time.monotonic() + wait_s)
         while (outcome := running.outcome()) is None:
             left_s = until - time.monotonic()
@@ -320,7 +321,9 @@ class GrammarTrials:
             select.select([running], [], [], max(0.0, left_s))
         running.end()
         self._running = None
-        return outcome
+        self._outcomes[running.digest] = outcome
+        if len(self._outcomes) > self._remembered:
+            self._outcomes.popitem(last=False)
 
 
 class _Running:
@@ -438,9 +441,6 @@ _OBJECT = '"object"'
 
 # With forcing, the tokenizer encodes all forced bytes again for each mask: a constant of 200 KiB took 100 ms a token.
 _HEAD = '%llguidance {"no_forcing": true}'
-
-TRIED = 1024
-"""The most outcomes of trials that are remembered: a digest and a sentence each."""
 
 Trial = Callable[[GrammarSource], str]
 """Returns what is wrong with a grammar, or an empty string."""
@@ -688,13 +688,12 @@ def _json(text: str) -> str:
 
 
 class GrammarMaker:
-    """Makes grammars, and remembers which of them can be used. For one thread."""
+    """Makes grammars that can be used. For one thread."""
 
     def __init__(self, writer: GrammarWriter, trial: Trial, *, opened: GrammarWriter | None = None) -> None:
         """Take a writer and a trial. `opened`: the writer for replies whose thoughts the prompt has opened."""
         self._writers = (writer, opened or writer)
-        self._trial = trial
-        self._tried: OrderedDict[bytes, str] = OrderedDict()
+        self._fault = trial
 
     def make(self, spec: ReplySpec, *, opened: bool = False) -> GrammarSource | None:
         """Return the grammar of a reply; None if the reply is free. Raises PromptRejected if its spec can't be followed.
@@ -718,12 +717,3 @@ class GrammarMaker:
             return "tools"
         alone = writer.write(msgspec.structs.replace(spec, tools=(), tool_choice="auto"))
         return "format" if alone is not None and self._fault(alone) else "tools"
-
-    def _fault(self, source: GrammarSource) -> str:
-        digest = source.digest
-        if digest not in self._tried:
-            self._tried[digest] = self._trial(source)
-            if len(self._tried) > TRIED:
-                self._tried.popitem(last=False)
-        self._tried.move_to_end(digest)
-        return self._tried[digest]

@@ -43,10 +43,9 @@ from engine.prompts.jobs import (
     BuiltPrompt,
     DecodeImage,
     ImageResult,
+    Postponed,
     PromptProcess,
     Rejected,
-    Stopped,
-    TooLong,
     characters,
     without_images,
 )
@@ -192,11 +191,10 @@ class Dispatcher:
             self._changed.notify()
 
     def _drop(self, key: Key) -> None:
-        """Stop making a prompt that nobody waits for."""
+        """Forget a prompt that nobody waits for."""
         with self._changed:
             if self._waiting.remove(key) is None and key == self._current:
                 self._current = None
-                self._prompts.stop()
 
     def _next(self) -> PromptRequest:
         """Wait for the next piece of work."""
@@ -237,7 +235,7 @@ class Dispatcher:
         job = request_builder.job(item)
         messages = without_images(job.messages, self._lost) if self._lost else job.messages
         made = self._prompts.run_job(msgspec.structs.replace(job, messages=messages))
-        if isinstance(made, Stopped) and self._postpone(item):
+        if isinstance(made, Postponed) and self._postpone(item):
             return
         if isinstance(item, Request):
             self._inbox.deliver(item, request_builder.prepared(item, made))
@@ -377,13 +375,13 @@ class RequestBuilder:
 
     def counted(self, count: CountRequest, made: Answer) -> CountResult:
         """Return the prompt's length, as far as it was counted, or why there is none."""
-        if isinstance(made, BuiltPrompt | TooLong):
+        if isinstance(made, BuiltPrompt):
             return CountResult(count.count_id, made.tokens)
         field = made.field if isinstance(made, Rejected) else ""
         return CountResult(count.count_id, 0, self._why(made), field)
 
     def _why(self, made: Answer) -> str:
-        if isinstance(made, TooLong):
+        if isinstance(made, BuiltPrompt):
             within = self._context_tokens
             return f"The prompt has {made.tokens} tokens or more; with its reply it must fit into {within}."
         return made.why if isinstance(made, Rejected) else "Nobody waits for the prompt."

@@ -1,4 +1,4 @@
-"""The process that makes prompts: `python -m engine.prompts FD FD MODEL`. It has a tokenizer, but neither torch nor a model.
+"""The process that makes prompts: `python -m engine.prompts FD MODEL`. It has a tokenizer, but neither torch nor a model.
 
 So templates and tokenization never hold the step loop's interpreter lock.
 """
@@ -11,7 +11,6 @@ import resource
 import signal
 import socket
 import sys
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,7 +27,7 @@ from engine.grammar import (
     vocabulary_of,
 )
 from engine.messages import BlockingChannel
-from engine.prompts.jobs import NUMBER_BYTES, BuildPrompt, Job, Ready, Stopped
+from engine.prompts.jobs import BuildPrompt, Job, Ready
 
 if TYPE_CHECKING:
     from engine.prompts.prompt import JobHandler
@@ -43,15 +42,14 @@ log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str]) -> int:
-    """Make prompts until the engine's process ends. `arguments`: descriptors of the sockets for jobs and stops; the model."""
+    """Make prompts until the engine's process ends. `arguments`: the descriptor of the socket for jobs; the model."""
     machine.set_up_logs()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     machine.end_with_parent()
-    line, stop_socket = (socket.socket(fileno=int(descriptor)) for descriptor in arguments[:2])
     decoder: msgspec.msgpack.Decoder[Job] = msgspec.msgpack.Decoder(Job)
-    channel, stops = BlockingChannel(line, decoder), _Stops(stop_socket)
+    channel = BlockingChannel(socket.socket(fileno=int(arguments[0])), decoder)
     try:
-        builder = _builder(arguments[2])
+        builder = _builder(arguments[1])
     except ModelNotUsable:
         return NOT_USABLE
     gc.collect()
@@ -59,29 +57,10 @@ def main(arguments: list[str]) -> int:
     try:
         channel.send(Ready(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIBIBYTE))
         for job in channel.receive():
-            if isinstance(job, BuildPrompt):
-                stopped = partial(stops.has, job.number)
-                channel.send(Stopped() if stopped() else builder.build(job, stopped))
-            else:
-                channel.send(builder.decode_image(job))
+            channel.send(builder.build(job) if isinstance(job, BuildPrompt) else builder.decode_image(job))
     except OSError:
         log.debug("engine's process disconnected")
     return 0
-
-
-class _Stops:
-    """Knows which job was given up last. Earlier ones are over anyway."""
-
-    def __init__(self, receiver: socket.socket) -> None:
-        self._receiver = receiver
-        self._receiver.setblocking(False)
-        self._last = 0
-
-    def has(self, job: int) -> bool:
-        with suppress(BlockingIOError):
-            while received := self._receiver.recv(NUMBER_BYTES):
-                self._last = int.from_bytes(received)
-        return self._last >= job
 
 
 def _builder(model: str) -> JobHandler:

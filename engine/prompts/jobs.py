@@ -6,9 +6,7 @@ import logging
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -21,11 +19,6 @@ from engine.vision.image import Image, without
 _SHORTEST_S = 0.001
 """The shortest timeout: a socket with none at all does not wait, and fails in another way."""
 
-NUMBER_BYTES = 8
-"""The length of a given-up job's number."""
-
-STARTS = 3
-"""How many starts in a row may fail."""
 START_TIMEOUT_S = 120.0
 
 JOB_TIMEOUT_S = 60.0
@@ -44,7 +37,7 @@ class BuildPrompt(msgspec.Struct, frozen=True, tag="build"):
     """Asks for the prompt of messages, or with `counts` only for its length. Jobs run one at a time.
 
     `window`: the first length, in tokens, that does not fit. `shares_system`: the answer has the system prompt's length.
-    `spec`: the spec of the reply; its grammar is tried, too. `number`: counts the jobs, so that one can be given up.
+    `spec`: the spec of the reply; its grammar is tried, too.
     """
 
     messages: tuple[Message, ...]
@@ -52,7 +45,6 @@ class BuildPrompt(msgspec.Struct, frozen=True, tag="build"):
     spec: ReplySpec = PLAIN
     counts: bool = False
     shares_system: bool = False
-    number: int = 0
 
 
 def characters(messages: tuple[Message, ...], spec: ReplySpec) -> int:
@@ -115,7 +107,9 @@ class Prompt(msgspec.Struct, frozen=True):
 
 
 class BuiltPrompt(msgspec.Struct, frozen=True, tag="built"):
-    """A prompt of `tokens` tokens. If it was only counted, there is nothing else.
+    """A prompt of `tokens` tokens. There is nothing else if it was only counted, or is too long for the window.
+
+    A prompt that is too long may not have been read to its end: then it has at least these tokens.
 
     `shared_tokens`: those of the system prompt. `grammar`: constrains the reply; None if it is free.
     """
@@ -126,12 +120,6 @@ class BuiltPrompt(msgspec.Struct, frozen=True, tag="built"):
     grammar: GrammarSource | None = None
 
 
-class TooLong(msgspec.Struct, frozen=True, tag="too long"):
-    """The prompt has at least `tokens` tokens, which is too many for the window. It may not have been read to its end."""
-
-    tokens: int
-
-
 class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
     """The prompt or its reply's grammar can't be made, or the image can't be decoded. `field`: the part of the spec at fault."""
 
@@ -139,12 +127,12 @@ class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
     field: str = ""
 
 
-class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
-    """There is no prompt: nobody waits for it, or its grammar is still being tried. Then ask again."""
+class Postponed(msgspec.Struct, frozen=True, tag="postponed"):
+    """There is no prompt yet, since its grammar is still being tried: ask again."""
 
 
 Job = BuildPrompt | DecodeImage
-Answer = BuiltPrompt | DecodedTiles | TooLong | Rejected | Stopped
+Answer = BuiltPrompt | DecodedTiles | Rejected | Postponed
 
 
 class ImageResult(NamedTuple):
@@ -172,7 +160,7 @@ class _WorkerTimedOut(_WorkerDied):
 class PromptProcess:
     """Has prompts made by a process of its own. If the process dies, the next one gets its job.
 
-    One long-lived thread calls `start`, `run_job` and `end`; any thread may call the others, which never wait.
+    One long-lived thread calls all methods.
     """
 
     def __init__(
@@ -185,8 +173,6 @@ class PromptProcess:
         self._job_timeout_s = job_timeout_s
         self._running: _Running | None = None
         self._is_ready = False
-        self._number = 0
-        self._stopping = threading.Lock()
 
     @property
     def pid(self) -> int | None:
@@ -196,19 +182,16 @@ class PromptProcess:
     def start(self) -> None:
         """Start the process, without waiting until it is ready. It ends with the thread that started it."""
         line, its_line = socket.socketpair()
-        stops, its_stops = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-        stops.setblocking(False)
-        with its_line, its_stops:
-            descriptors = its_line.fileno(), its_stops.fileno()
+        with its_line:
             process = subprocess.Popen(  # noqa: S603 - Python itself
-                [*self._command, *map(str, descriptors), self._model],
-                pass_fds=descriptors,
+                [*self._command, str(its_line.fileno()), self._model],
+                pass_fds=[its_line.fileno()],
                 stdin=subprocess.DEVNULL,
                 env=self._environment,
             )
         decoder: msgspec.msgpack.Decoder[FromPrompts] = msgspec.msgpack.Decoder(FromPrompts)
         channel = BlockingChannel(line, decoder)
-        self._running = _Running(process, line, stops, channel, channel.receive())
+        self._running = _Running(process, line, channel, channel.receive())
         self._is_ready = False
 
     def run_job(self, job: Job) -> Answer:
@@ -223,63 +206,44 @@ class PromptProcess:
                     break
         return Rejected("The prompt could not be prepared." if isinstance(job, BuildPrompt) else LOST)
 
-    def stop(self) -> None:
-        """Give up the current job, if there is one. Its answer is `Stopped`, or whatever was ready before."""
-        with self._stopping, suppress(OSError):  # a process that reads nothing will be ended
-            if self._running is not None:
-                self._running.stops.send(self._number.to_bytes(NUMBER_BYTES))
-
     def end(self) -> None:
-        """End the process, if there is one. Only the thread of `run_job` may call it."""
-        with self._stopping:
-            running, self._running = self._running, None
+        """End the process, if there is one."""
+        running, self._running = self._running, None
         if running is not None:
             running.line.close()
-            running.stops.close()
             running.process.kill()
             running.process.wait()
 
     def _get_ready(self) -> _Running:
-        pause_s = 0.1
-        for attempt in range(STARTS):
-            if attempt:
-                threading.Event().wait(pause_s * 2**attempt)
-            if self._running is None:
-                self.start()
-            assert self._running is not None  # noqa: S101 - it was started
-            if self._is_ready:
-                return self._running
-            try:
-                ready = self._running.answer(START_TIMEOUT_S)
-            except _WorkerDied as why:
-                log.warning("prompt process failed to start: %s", why)
-                self.end()
-            else:
-                assert isinstance(ready, Ready)  # noqa: S101 - its first message
-                self._is_ready = True
-                log.info("prompts are made by process %s, in %d MB", self.pid, ready.memory_bytes >> 20)
-                return self._running
-        raise PromptsUnavailable("The process that makes prompts can't be started.")
+        """Return the running process, or a new one. Raises PromptsUnavailable."""
+        if self._running is None:
+            self.start()
+        assert self._running is not None  # noqa: S101 - it was started
+        if self._is_ready:
+            return self._running
+        try:
+            ready = self._running.answer(START_TIMEOUT_S)
+        except _WorkerDied as why:
+            self.end()
+            raise PromptsUnavailable(f"The process that makes prompts can't be started: {why}.") from why
+        assert isinstance(ready, Ready)  # noqa: S101 - its first message
+        self._is_ready = True
+        log.info("prompts are made by process %s, in %d MB", self.pid, ready.memory_bytes >> 20)
+        return self._running
 
     def _run_job(self, running: _Running, job: Job) -> Answer:
         timeout_s = self._job_timeout_s
-        if isinstance(job, DecodeImage):
-            running.send(job, timeout_s)
-            answer = running.answer(min(timeout_s, LOOK_TIMEOUT_S))
-        else:
-            self._number += 1  # from here on `stop` is about this job
-            running.send(msgspec.structs.replace(job, number=self._number), timeout_s)
-            answer = running.answer(timeout_s)
+        running.send(job, timeout_s)
+        answer = running.answer(min(timeout_s, LOOK_TIMEOUT_S) if isinstance(job, DecodeImage) else timeout_s)
         assert not isinstance(answer, Ready)  # noqa: S101 - it comes only once, before the first job
         return answer
 
 
 class _Running(NamedTuple):
-    """A process that was started, and the ends of its sockets: one for jobs, one for the numbers of those given up."""
+    """A process that was started, and the other end of its socket."""
 
     process: subprocess.Popen[bytes]
     line: socket.socket
-    stops: socket.socket
     channel: BlockingChannel[FromPrompts]
     answers: Iterator[FromPrompts]
 

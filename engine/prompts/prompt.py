@@ -36,10 +36,9 @@ from engine.prompts.jobs import (
     BuiltPrompt,
     DecodedTiles,
     DecodeImage,
+    Postponed,
     Prompt,
     Rejected,
-    Stopped,
-    TooLong,
     characters,
     without_images,
 )
@@ -85,33 +84,29 @@ class JobHandler:
             else self._prompt_images.tiles(job)
         )
 
-    def build(self, job: BuildPrompt, stops: Callable[[], bool]) -> Answer:
-        """Return the answer to a job. Calls `stops` now and then: True means that nobody waits for the answer."""
+    def build(self, job: BuildPrompt) -> Answer:
+        """Return the answer to a job."""
         try:
-            return self._build(job, stops)
+            return self._build(job)
         except PromptRejected as error:
             return Rejected(str(error), error.field)
         except TrialPostponed:
-            return Stopped()
+            return Postponed()
         except Exception:
             # The one broad catch for a prompt, since a failure must not end the process for the others.
             log.exception("building a prompt failed")
             return Rejected("The prompt could not be prepared.")
 
-    def _build(self, job: BuildPrompt, stops: Callable[[], bool]) -> Answer:
+    def _build(self, job: BuildPrompt) -> Answer:
         if characters(job.messages, job.spec) > CHARS_A_TOKEN * job.window:
-            tokens = self._least_tokens(job, stops)
-            if tokens is None:
-                return Stopped()
+            tokens = self._least_tokens(job)
             if tokens >= job.window:
-                return TooLong(tokens)
+                return BuiltPrompt(tokens)
         prompt = self._prompts.prompt(job.messages, job.spec)
         tokens = len(prompt.source) + len(prompt.token_ids)
         grammar = self._grammar(job.spec, opened=bool(prompt.opened.strip()))
-        if job.counts:
+        if job.counts or tokens >= job.window:
             return BuiltPrompt(tokens)
-        if tokens >= job.window:
-            return TooLong(tokens)
         shared = 0  # a translation has no system prompt
         if job.shares_system and isinstance(self._prompts, PromptBuilder):
             shared = self._prompts.system_tokens(job.messages, prompt.token_ids, job.spec)
@@ -125,13 +120,11 @@ class JobHandler:
             raise PromptRejected(NO_GRAMMARS, field="tools" if spec.format is None else "format")
         return None
 
-    def _least_tokens(self, job: BuildPrompt, stops: Callable[[], bool]) -> int | None:
-        """Return a lower bound of a prompt's tokens, counted until it reaches the window. None: nobody waits."""
+    def _least_tokens(self, job: BuildPrompt) -> int:
+        """Return a lower bound of a prompt's tokens, counted until it reaches the window."""
         tokens = 0
         text = self._prompts.rendered(job.messages, job.spec)
         for start in range(0, len(text), PIECE_CHARS):
-            if stops():
-                return None
             tokens += max(0, self._prompts.count(text[start : start + PIECE_CHARS]) - CUT_TOKENS)
             if tokens >= job.window:
                 break
@@ -242,46 +235,133 @@ class Rendered(NamedTuple):
     disguised: tuple[str, str] = ("", "")
 
 
-class Renderer:
-    """Renders the prompts of one model."""
+class PromptBuilder:
+    """Renders and tokenizes prompts for one tokenizer. For one thread at a time."""
 
-    def __init__(self, tokenizer: Any, format_: ReplyFormat | None, *, takes_images: bool = False) -> None:
-        """Take a transformers tokenizer with a chat template, and its model's reply format. `takes_images`: the model does."""
-        self.template = ChatTemplate(tokenizer, parts=takes_images)
-        self.tokens = ControlTokens(tokenizer, self.template.text, format_.markers if format_ else ())
+    def __init__(
+        self, tokenizer: Any, format_: ReplyFormat | None = None, prompt_images: PromptImages | None = None
+    ) -> None:
+        """Take a transformers tokenizer with a chat template, and how its model writes replies; try what both support.
+
+        `prompt_images`: None if the model takes no images.
+        """
+        self._tokenizer = tokenizer
+        self._prompt_images = prompt_images
         self._format = format_
+        self._template = ChatTemplate(tokenizer, parts=prompt_images is not None)
+        markers = format_.markers if format_ else ()
+        self._tokens = ControlTokens(tokenizer, self._template.text, markers)
         self._warned = False
-
-    @property
-    def takes_tools(self) -> bool:
-        """Whether the model can be shown tools and results of calls, and its calls can be read."""
-        return self.template.calls is not None and self._format is not None and self._format.has_calls
+        self._system_beginning = lru_cache(_SYSTEMS_KNOWN)(self._beginning_of_system)
 
     @property
     def features(self) -> tuple[str, ...]:
         """The parts of a spec that prompts follow, as in `ModelFacts`."""
         known = {
-            "tools": self.takes_tools,
-            "reasoning": self.template.switches_reasoning,
-            "effort": self.template.knows_efforts,
+            "tools": self._takes_tools,
+            "reasoning": self._template.switches_reasoning,
+            "effort": self._template.knows_efforts,
             "template": True,
             "continue": True,
-            "raw": True,
-            "images": self.template.shows_images,
+            "images": self._template.shows_images,
         }
         return tuple(name for name, is_known in known.items() if is_known)
 
-    def render(
-        self, messages: Sequence[Message], spec: ReplySpec = PLAIN, *, disguises: bool = True
-    ) -> Rendered:
+    def token_ids(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> list[int]:
+        """Return the tokens of `prompt`. Raises PromptRejected."""
+        return self.prompt(messages, spec).token_ids
+
+    def prompt(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> Prompt:
+        """Return the prompt that asks for the assistant's reply to these messages, or for more of the last one.
+
+        The template writes every control token itself, the first one included. If anybody else spells one out, even the
+        assistant, it is plain text: what a model was made to say must forge no role in its next turn. If the template
+        has no system role, the system prompt goes in front of the first user message.
+        Raises PromptRejected.
+        """
+        if spec.translation is not None:
+            raise PromptRejected("This model does not translate; name one that does.", field="target")
+        if self._prompt_images is not None:
+            messages = self._prompt_images.known(messages)
+        with _refusals():
+            rendered = self._looked_up(self._rendered(messages, spec), messages)
+            token_ids, begun = _some(self._encoded(rendered.text)), self._encoded_behind(rendered.begun)
+            made = Prompt(token_ids + begun, rendered.opened, len(begun))
+            text, disguised = rendered.text + rendered.begun, "".join(rendered.disguised)
+            if not self._tokens.are_the_templates(made.token_ids, text, disguised):
+                made = self._apart(rendered)
+        return self._placed(made, messages)
+
+    def _looked_up(self, rendered: Rendered, messages: Sequence[Message]) -> Rendered:
+        """Return a prompt with the words for its images. Raises PromptRejected."""
+        if self._prompt_images is None or not (images := images_of(messages)):
+            return rendered
+        words = self._prompt_images.words(images)
+        disguised = self._tokens.replaced(rendered.disguised[0], IMAGE, words)
+        if disguised is None:
+            raise PromptRejected(NO_PLACE)
+        text = self._tokens.replaced(rendered.text, IMAGE, words)
+        if text is None:  # people's texts have the word, too
+            text = self._tokens.true(disguised)
+        return rendered._replace(text=text, disguised=(disguised, rendered.disguised[1]))
+
+    def _placed(self, prompt: Prompt, messages: Sequence[Message]) -> Prompt:
+        """Return a prompt with the places of its images. Raises PromptRejected."""
+        if self._prompt_images is None or not (images := images_of(messages)):
+            return prompt
+        token = self._tokenizer.convert_tokens_to_ids(IMAGE)
+        starts = self._prompt_images.starts(prompt.token_ids, images, token)
+        return msgspec.structs.replace(
+            prompt, shown=tuple((image.digest, of_one) for image, of_one in zip(images, starts, strict=True))
+        )
+
+    def rendered(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> str:
+        """Return the text that the template makes of messages, which is never longer than the prompt's text.
+
+        Raises PromptRejected.
+        """
+        with _refusals():
+            rendered = self._rendered(messages, spec, disguises=False)
+        return rendered.text + rendered.begun
+
+    def count(self, text: str) -> int:
+        """Return how many tokens a piece of a prompt has by itself. Raises PromptRejected."""
+        with _refusals():
+            return len(self._encoded(text))
+
+    def system_tokens(
+        self, messages: Sequence[Message], prompt: Sequence[int], spec: ReplySpec = PLAIN
+    ) -> int:
+        """Return how many of the prompt's first tokens are the system prompt's, whatever the user writes after it.
+
+        It is 0 without a system prompt, or if the template puts that elsewhere in longer conversations. Tokens after
+        anything that one request adds, such as tools, are not counted. Raises PromptRejected.
+        """
+        if not messages or messages[0].role != "system":
+            return 0
+        beginning = self._system_beginning(messages[0].content)
+        known = _common(beginning, prompt)
+        return known if known == len(beginning) or spec.shown_tools or spec.template else 0
+
+    def _beginning_of_system(self, system: str) -> list[int]:
+        message = Message("system", system)
+        ways = [self.token_ids([message, Message("user", text)]) for text in ("Hello.", "One")]
+        return ways[0][: _common(*ways)]
+
+    @property
+    def _takes_tools(self) -> bool:
+        """Whether the model can be shown tools and results of calls, and its calls can be read."""
+        return self._template.calls is not None and self._format is not None and self._format.has_calls
+
+    def _rendered(self, messages: Sequence[Message], spec: ReplySpec, *, disguises: bool = True) -> Rendered:
         """Return the prompt that asks for the assistant's reply to these messages, or for more of the last one.
 
         `disguises`: return the disguised text, too. Raises PromptRejected if the spec can't be followed, and whatever
         templates and transformers raise.
         """
-        if spec.shown_tools and not self.takes_tools:
+        if spec.shown_tools and not self._takes_tools:
             raise PromptRejected("The model can't be shown tools.", field="tools")
-        known = normalized(messages, self.template.rules, continues=spec.continues)
+        known = normalized(messages, self._template.rules, continues=spec.continues)
         if spec.continues and (not known or known[-1].role != "assistant"):
             raise PromptRejected("There is no reply to continue.", field="continues")
         render = self._continued if spec.continues else self._render
@@ -297,7 +377,7 @@ class Renderer:
         If the template fails on that, only control tokens are disguised; the prompt may have just those that it has with
         blank texts. Raises PromptRejected.
         """
-        tokens, fails = self.tokens, False
+        tokens, fails = self._tokens, False
         try:
             made = render(tokens.disguised)
         except Exception as error:  # noqa: BLE001 - a template may raise anything for texts that it does not know
@@ -318,10 +398,10 @@ class Renderer:
     def _render(
         self, known: Sequence[Message], spec: ReplySpec, mark: Mark, *, continues: bool = False
     ) -> Rendered:
-        tools, variables = template_tools(spec.shown_tools, mark), self.template.variables(spec)
+        tools, variables = template_tools(spec.shown_tools, mark), self._template.variables(spec)
         values: dict[str, Any] = {name: mark([value])[0] for name, value in variables.items()}
-        made = template_messages(known, self.template.style, mark)
-        text = self.template.render(made, tools, values, continues=continues)
+        made = template_messages(known, self._template.style, mark)
+        text = self._template.render(made, tools, values, continues=continues)
         return Rendered(text, opened="" if self._format is None else self._format.opening(text))
 
     def _continued(self, messages: Sequence[Message], spec: ReplySpec, mark: Mark) -> Rendered:
@@ -359,115 +439,6 @@ class Renderer:
         raw = shown[len(prompt.text) : max(ends)]
         return raw.replace(thought, mark(last.reasoning)).replace(word, mark(last.content))
 
-
-class PromptBuilder:
-    """Renders and tokenizes prompts for one tokenizer. For one thread at a time."""
-
-    def __init__(
-        self, tokenizer: Any, format_: ReplyFormat | None = None, prompt_images: PromptImages | None = None
-    ) -> None:
-        """Take a transformers tokenizer with a chat template, and how its model writes replies; try what both support.
-
-        `prompt_images`: None if the model takes no images.
-        """
-        self._tokenizer = tokenizer
-        self._prompt_images = prompt_images
-        self._renderer = Renderer(tokenizer, format_, takes_images=prompt_images is not None)
-        self._system_beginning = lru_cache(_SYSTEMS_KNOWN)(self._beginning_of_system)
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """The parts of a `ReplySpec` that its prompts follow."""
-        return self._renderer.features
-
-    def token_ids(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> list[int]:
-        """Return the tokens of `prompt`. Raises PromptRejected."""
-        return self.prompt(messages, spec).token_ids
-
-    def prompt(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> Prompt:
-        """Return the prompt that asks for the assistant's reply to these messages, or for more of the last one.
-
-        The template writes every control token itself, the first one included. If anybody else spells one out, even the
-        assistant, it is plain text: what a model was made to say must forge no role in its next turn. If the template
-        has no system role, the system prompt goes in front of the first user message.
-
-        A raw prompt is the messages' own text, in which control tokens count, since it has nobody else's words. The
-        tokenizer adds its special tokens. Raises PromptRejected.
-        """
-        if spec.translation is not None:
-            raise PromptRejected("This model does not translate; name one that does.", field="target")
-        if spec.raw:
-            with _refusals():
-                return Prompt(_some(self._tokenizer(_text_of(messages))["input_ids"]))
-        if self._prompt_images is not None:
-            messages = self._prompt_images.known(messages)
-        with _refusals():
-            rendered = self._looked_up(self._renderer.render(messages, spec), messages)
-            token_ids, begun = _some(self._encoded(rendered.text)), self._encoded_behind(rendered.begun)
-            made = Prompt(token_ids + begun, rendered.opened, len(begun))
-            text, disguised = rendered.text + rendered.begun, "".join(rendered.disguised)
-            if not self._renderer.tokens.are_the_templates(made.token_ids, text, disguised):
-                made = self._apart(rendered)
-        return self._placed(made, messages)
-
-    def _looked_up(self, rendered: Rendered, messages: Sequence[Message]) -> Rendered:
-        """Return a prompt with the words for its images. Raises PromptRejected."""
-        if self._prompt_images is None or not (images := images_of(messages)):
-            return rendered
-        tokens, words = self._renderer.tokens, self._prompt_images.words(images)
-        disguised = tokens.replaced(rendered.disguised[0], IMAGE, words)
-        if disguised is None:
-            raise PromptRejected(NO_PLACE)
-        text = tokens.replaced(rendered.text, IMAGE, words)
-        if text is None:  # people's texts have the word, too
-            text = tokens.true(disguised)
-        return rendered._replace(text=text, disguised=(disguised, rendered.disguised[1]))
-
-    def _placed(self, prompt: Prompt, messages: Sequence[Message]) -> Prompt:
-        """Return a prompt with the places of its images. Raises PromptRejected."""
-        if self._prompt_images is None or not (images := images_of(messages)):
-            return prompt
-        token = self._tokenizer.convert_tokens_to_ids(IMAGE)
-        starts = self._prompt_images.starts(prompt.token_ids, images, token)
-        return msgspec.structs.replace(
-            prompt, shown=tuple((image.digest, of_one) for image, of_one in zip(images, starts, strict=True))
-        )
-
-    def rendered(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> str:
-        """Return the text that the template makes of messages, which is never longer than the prompt's text.
-
-        Raises PromptRejected.
-        """
-        if spec.raw:
-            return _text_of(messages)
-        with _refusals():
-            rendered = self._renderer.render(messages, spec, disguises=False)
-        return rendered.text + rendered.begun
-
-    def count(self, text: str) -> int:
-        """Return how many tokens a piece of a prompt has by itself. Raises PromptRejected."""
-        with _refusals():
-            return len(self._encoded(text))
-
-    def system_tokens(
-        self, messages: Sequence[Message], prompt: Sequence[int], spec: ReplySpec = PLAIN
-    ) -> int:
-        """Return how many of the prompt's first tokens are the system prompt's, whatever the user writes after it.
-
-        It is 0 without a system prompt, or if the template puts that elsewhere in longer conversations. Tokens after
-        anything that one request adds, such as tools, are not counted. Raises PromptRejected.
-        """
-        if not messages or messages[0].role != "system":
-            return 0
-        beginning = self._system_beginning(messages[0].content)
-        known = _common(beginning, prompt)
-        return known if known == len(beginning) or spec.shown_tools or spec.template else 0
-
-    def _beginning_of_system(self, system: str) -> list[int]:
-        message = Message("system", system)
-        ways = [self.token_ids([message, Message("user", text)]) for text in ("Hello.", "One")]
-        return ways[0][: _common(*ways)]
-
     def _apart(self, rendered: Rendered) -> Prompt:
         """Return a prompt in which the control tokens that the template did not write are plain text."""
         text, begun = rendered.disguised
@@ -476,7 +447,7 @@ class PromptBuilder:
 
     def _pieces(self, disguised: str, *, behind: bool = False) -> list[int]:
         """Return the tokens of a disguised text, piece by piece. `behind`: it follows another text."""
-        tokens, made = self._renderer.tokens, list[int]()
+        tokens, made = self._tokens, list[int]()
         for token, text in tokens.parts(disguised):
             whole = self._encoded(token + text) if token or not behind else self._encoded_behind(text)
             known = [tokens.id_of[token]] if token else []
@@ -485,27 +456,16 @@ class PromptBuilder:
         return made
 
     def _as_text(self, text: str) -> list[int]:
-        """Return a text's tokens with no control token among them: each is cut in two, and spelled in parts."""
+        """Return a text's tokens with no control token among them: the text is halved until each is cut."""
         made, cuts = list[int](), [text]
         while cuts:
             piece = cuts.pop()
             token_ids = self._encoded_behind(piece)
-            if self._renderer.tokens.are_text(token_ids, piece):
+            if self._tokens.are_text(token_ids, piece):
                 made += token_ids
-            elif len(piece) > 1:
-                cuts += reversed(self._cut(piece))
+            elif middle := len(piece) // 2:
+                cuts += piece[middle:], piece[:middle]
         return made
-
-    def _cut(self, text: str) -> list[str]:
-        """Return a text in pieces that end in the middle of its control tokens."""
-        middles: list[int] = []
-        if self._tokenizer.is_fast:
-            found = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-            spans = zip(found["input_ids"], found["offset_mapping"], strict=True)
-            controls = [span for id_, span in spans if id_ in self._renderer.tokens.ids]
-            middles = sorted({(start + end) // 2 for start, end in controls if end - start > 1})
-        ends = [*(middles or [len(text) // 2]), len(text)]
-        return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
     def _encoded(self, text: str) -> list[int]:
         token_ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -519,10 +479,6 @@ class PromptBuilder:
         behind = self._encoded(f"\n{text}")
         is_apart = behind[: len(before)] == before
         return behind[len(before) :] if is_apart else self._encoded(text)
-
-
-def _text_of(messages: Sequence[Message]) -> str:
-    return "".join(message.content for message in messages)
 
 
 def _some(token_ids: list[int]) -> list[int]:

@@ -11,7 +11,6 @@ import json
 import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import partial
@@ -49,22 +48,29 @@ class Where(Enum):
     BEHIND_A_CALL = auto()
 
 
-@dataclass(frozen=True, slots=True)
 class CallRegion:
-    """A region of calls as it was written, from its opening to its close.
+    """A region of calls as far as it is written, from its opening on. `name`: the call's name, if the opening has it."""
 
-    `raw[begin:end]` is the text between the delimiters. `name`: the call's name, if the opening has it.
-    """
+    def __init__(self, opening: str = "", name: str | None = None) -> None:
+        self.name = name
+        self.chars = self._begin = self._end = len(opening)
+        self._parts = [opening]
 
-    raw: str
-    begin: int
-    end: int
-    name: str | None = None
+    @property
+    def raw(self) -> str:
+        """All of the region."""
+        return "".join(self._parts)
 
     @property
     def inside(self) -> str:
         """The text between the delimiters."""
-        return self.raw[self.begin : self.end]
+        return self.raw[self._begin : self._end]
+
+    def add(self, text: str, *, inside: bool = True) -> None:
+        """Take more of the region. `inside`: it is not a part of the close."""
+        self._parts.append(text)
+        self.chars += len(text)
+        self._end += len(text) if inside else 0
 
 
 Read = Callable[[CallRegion, Sequence[Tool]], tuple[Call, ...]]
@@ -73,7 +79,10 @@ Read = Callable[[CallRegion, Sequence[Tool]], tuple[Call, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Delimiter:
-    """A mark in a reply's text. `grows`: a match that ends with the text so far may still become another."""
+    """A mark in a reply's text, with the white space before it.
+
+    `grows`: a match that ends with the text so far may still become another.
+    """
 
     pattern: Pattern
     grows: bool = False
@@ -85,8 +94,7 @@ class Region:
 
     `close`: without one the region reaches to the reply's end, or to the end of its JSON.
     `is_json`: one object or array, from the opening's group `value` on; the opening's group `name` may name the call.
-    `whole`: nothing else may be in the reply, and all calls must name tools that were shown.
-    `more`: what may separate several values in a region that is `whole`. `ends_with_reply`: the reply's end may close it.
+    `ends_with_reply`: the reply's end may close it.
     """
 
     kind: Kind
@@ -95,8 +103,6 @@ class Region:
     where: Where = Where.ANYWHERE
     read: Read | None = None
     is_json: bool = False
-    whole: bool = False
-    more: Pattern | None = None
     ends_with_reply: bool = False
 
 
@@ -160,43 +166,33 @@ def templates_text(tokenizer: Any) -> str:
 
 def family_format(template: str, tokens: Collection[str]) -> ReplyFormat | None:
     """Return a model's format by its chat template and the names of its added tokens; None if no family fits."""
-    calling, thinking = _calling(template, tokens), _thinking(template, tokens)
-    calls = None
-    if calling is not None:
-        calls = ReplyFormat(
-            f"calls as {calling.name}", calling.regions, calling.markers, call_form=calling.form
-        )
+    calls, thinking = _calling(template, tokens), _thinking(template, tokens)
     if thinking is None:
         return calls
-    opening, closing = regex.escape(thinking.opening), regex.escape(thinking.closing)
-    region = Region(Kind.THOUGHT, _delimiter(_BLANKS + opening), _delimiter(closing), Where.START)
-    name, regions, markers = (
-        f"reasoning in {thinking.opening}",
-        (region,),
-        (thinking.opening, thinking.closing),
-    )
-    return ReplyFormat(
-        name if calls is None else f"{calls.name}, {name}",
-        regions if calls is None else (*regions, *calls.regions),
-        markers if calls is None else (*markers, *calls.markers),
-        opened=regex.compile(rf"{opening}\s*\Z"),
-        call_form=None if calls is None else calls.call_form,
+    marks = thinking.opening, thinking.closing
+    opening, closing = map(regex.escape, marks)
+    region = Region(Kind.THOUGHT, _delimiter(opening), _delimiter(closing), Where.START)
+    opened, name = regex.compile(rf"{opening}\s*\Z"), f"reasoning in {thinking.opening}"
+    if calls is None:
+        return ReplyFormat(name, (region,), marks, opened=opened, thought_form=thinking)
+    return replace(
+        calls,
+        name=f"{calls.name}, {name}",
+        regions=(region, *calls.regions),
+        markers=(*marks, *calls.markers),
+        opened=opened,
         thought_form=thinking,
     )
 
 
-def _calling(template: str, tokens: Collection[str]) -> Family | None:
+def _calling(template: str, tokens: Collection[str]) -> ReplyFormat | None:
     if any(mark in template for mark in OTHER_CALLS):
         return None
-    return next(
-        (
-            one
-            for one in CALLING
-            if all(mark in template for mark in one.spelled)
-            and all(mark in template or mark in tokens for mark in one.known_by)
-        ),
-        None,
-    )
+    for family in CALLING:
+        is_known = all(mark in template or mark in tokens for mark in family.known_by)
+        if is_known and all(mark in template for mark in family.spelled):
+            return family.format
+    return None
 
 
 def _thinking(template: str, tokens: Collection[str]) -> ThoughtForm | None:
@@ -209,41 +205,45 @@ def _thinking(template: str, tokens: Collection[str]) -> ThoughtForm | None:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How a family writes calls. `markers`: as in `ReplyFormat`.
+    """How a family writes calls.
 
     A model belongs to the family if each of `known_by` is in its chat template or names a token, and all of `spelled`
     are in the template itself.
     """
 
-    name: str
-    regions: tuple[Region, ...]
-    markers: tuple[str, ...]
+    format: ReplyFormat
     known_by: tuple[str, ...]
-    form: CallForm | None = None
-    """The form of calls for grammars. None: there is none, and a call can't be forced."""
     spelled: tuple[str, ...] = ()
 
 
 def _delimiter(pattern: str) -> Delimiter:
-    return Delimiter(regex.compile(pattern))
+    return Delimiter(regex.compile(_BLANKS + pattern))
 
 
-_BLANKS = r"\s{0,16}"
+MOST_BLANKS = 16
+"""The most characters of white space before a delimiter that belong to it. Earlier ones are text."""
+_BLANKS = rf"\s{{0,{MOST_BLANKS}}}"
 T = TypeVar("T")
 LONGEST_NAME = 256
 """The most characters of a tool's name."""
 
 
-def _read_json(found: CallRegion, _tools: Sequence[Tool], keys: Sequence[str]) -> tuple[Call, ...]:
+def _read_json(
+    found: CallRegion, tools: Sequence[Tool], keys: Sequence[str], *, is_bare: bool = False
+) -> tuple[Call, ...]:
     """Read calls in JSON: an object, or a list of them. `keys`: possible keys of the arguments.
 
-    If the opening of the region names the call, the object is its arguments.
+    If the opening of the region names the call, the object is its arguments. `is_bare`: without a mark, an object is a call
+    only if it names a tool that was shown.
     """
     inside = found.inside.strip()
     if found.name is not None:
         return (call(found.name, inside),)
     if not inside.startswith("["):
-        return (_call_of(inside, keys),)
+        made = _call_of(inside, keys)
+        if is_bare and made.name not in {tool.name for tool in tools}:
+            raise ValueError("no tool has this name")
+        return (made,)
     calls = tuple(_call_of(bytes(each).decode(), keys) for each in _decoded(_RAW_LIST, inside))
     if not calls:
         raise ValueError("the list of calls is empty")
@@ -262,16 +262,8 @@ def call(name: str, arguments: str) -> Call:
     """Return a call. Raises ValueError if its name is empty or too long, or its arguments are not a JSON object."""
     if not 0 < len(name) <= LONGEST_NAME:
         raise ValueError(f"a call needs a name of at most {LONGEST_NAME} characters")
-    if not is_object(arguments):
-        raise ValueError("the arguments are not a JSON object")
+    _decoded(_OBJECT, arguments)
     return Call(name, arguments)
-
-
-def is_object(text: str) -> bool:
-    """Return whether a text is a JSON object (RFC 8259)."""
-    with suppress(ValueError):
-        return isinstance(_decoded(_OBJECT, text), dict)
-    return False
 
 
 def _decoded(decoder: msgspec.json.Decoder[T], text: str | msgspec.Raw) -> T:
@@ -292,73 +284,77 @@ _LLAMA_KEYS = '"(?:name|type|function|parameters|arguments)"'
 OTHER_CALLS = ("<function=", "tool▁calls▁begin", "<|tool_calls_section_begin|>", "<arg_key>")
 """Templates with these marks write calls in other ways, even if they have marks of the families, too."""
 HERMES = Family(
-    "hermes",
-    (
-        Region(
-            Kind.CALLS,
-            _delimiter(rf"<tool_call>{_BLANKS}(?P<value>\{{)"),
-            _delimiter(rf"{_BLANKS}</tool_call>"),
-            read=_JSON_CALLS,
-            is_json=True,
+    ReplyFormat(
+        "calls as hermes",
+        (
+            Region(
+                Kind.CALLS,
+                _delimiter(rf"<tool_call>{_BLANKS}(?P<value>\{{)"),
+                _delimiter("</tool_call>"),
+                read=_JSON_CALLS,
+                is_json=True,
+            ),
         ),
+        markers=("<tool_call>", "</tool_call>"),
+        call_form=CallForm(),
     ),
-    markers=("<tool_call>", "</tool_call>"),
     known_by=("<tool_call>", "</tool_call>"),
-    form=CallForm(),
 )
 """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`"""
 LLAMA = Family(
-    "llama 3",
-    (
-        Region(
-            Kind.CALLS,
-            _delimiter(rf"<\|python_tag\|>{_BLANKS}(?P<value>\{{)"),
-            read=_LLAMA_CALLS,
-            is_json=True,
-        ),
-        Region(
-            Kind.CALLS,
-            _delimiter(rf";{_BLANKS}(?P<value>\{{)"),
-            where=Where.BEHIND_A_CALL,
-            read=_LLAMA_CALLS,
-            is_json=True,
-        ),
-        Region(
-            Kind.CALLS,
-            _delimiter(rf"{_BLANKS}(?P<value>\{{){_BLANKS}{_LLAMA_KEYS}"),
-            where=Where.START,
-            read=_LLAMA_CALLS,
-            is_json=True,
-            whole=True,
-            more=regex.compile(rf"{_BLANKS};{_BLANKS}(?P<value>\{{)"),
-        ),
-    ),
-    markers=("<|python_tag|>",),
-    known_by=("<|python_tag|>", "parameters", "tool_calls"),
-    form=CallForm("<|python_tag|>", "", arguments_key="parameters", between=";", bare=True),
-)
-"""`<|python_tag|>{"name": …, "parameters": {…}}`, or such an object as the whole reply; `;` separates several."""
-MISTRAL = Family(
-    "mistral",
-    (
-        Region(
-            Kind.CALLS,
-            _delimiter(
-                rf"\[TOOL_CALLS\]{_BLANKS}(?:(?P<value>\[)(?=[\s\{{])|(?P<name>[\w.-]{{1,128}})"
-                rf"(?:\[CALL_ID\]\w{{1,64}})?\[ARGS\]{_BLANKS}(?P<value>\{{))"
+    ReplyFormat(
+        "calls as llama 3",
+        (
+            Region(
+                Kind.CALLS,
+                _delimiter(rf"<\|python_tag\|>{_BLANKS}(?P<value>\{{)"),
+                read=_LLAMA_CALLS,
+                is_json=True,
             ),
-            read=_JSON_CALLS,
-            is_json=True,
+            Region(
+                Kind.CALLS,
+                _delimiter(rf";{_BLANKS}(?P<value>\{{)"),
+                where=Where.BEHIND_A_CALL,
+                read=_LLAMA_CALLS,
+                is_json=True,
+            ),
+            Region(
+                Kind.CALLS,
+                _delimiter(rf"(?P<value>\{{){_BLANKS}{_LLAMA_KEYS}"),
+                where=Where.START,
+                read=partial(_LLAMA_CALLS, is_bare=True),
+                is_json=True,
+            ),
         ),
+        markers=("<|python_tag|>",),
+        call_form=CallForm("<|python_tag|>", "", arguments_key="parameters", between=";", bare=True),
     ),
-    markers=("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"),
+    known_by=("<|python_tag|>", "parameters", "tool_calls"),
+)
+"""`<|python_tag|>{"name": …, "parameters": {…}}`, or a reply that begins with such an object; `;` separates several."""
+MISTRAL = Family(
+    ReplyFormat(
+        "calls as mistral",
+        (
+            Region(
+                Kind.CALLS,
+                _delimiter(
+                    rf"\[TOOL_CALLS\]{_BLANKS}(?:(?P<value>\[)(?=[\s\{{])|(?P<name>[\w.-]{{1,128}})"
+                    rf"(?:\[CALL_ID\]\w{{1,64}})?\[ARGS\]{_BLANKS}(?P<value>\{{))"
+                ),
+                read=_JSON_CALLS,
+                is_json=True,
+            ),
+        ),
+        markers=("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"),
+        call_form=CallForm("[TOOL_CALLS]", "", as_list=True),
+    ),
     known_by=("[TOOL_CALLS]",),
-    form=CallForm("[TOOL_CALLS]", "", as_list=True),
 )
 """`[TOOL_CALLS][{"name": …, "arguments": {…}}, …]`, or `[TOOL_CALLS]name[ARGS]{…}` for each call."""
-MISTRAL_NAMED = replace(
-    MISTRAL,
-    form=CallForm("[TOOL_CALLS]", "", name_end="[ARGS]", id_mark="[CALL_ID]"),
+MISTRAL_NAMED = Family(
+    replace(MISTRAL.format, call_form=CallForm("[TOOL_CALLS]", "", name_end="[ARGS]", id_mark="[CALL_ID]")),
+    known_by=MISTRAL.known_by,
     spelled=("[TOOL_CALLS]", "[ARGS]"),
 )
 """Both forms are read. The template decides which is written, since tokenizers of models that write lists have `[ARGS]`, too."""
@@ -422,7 +418,7 @@ def _reads(template: Template, form: CallForm) -> bool:
     """Return whether the template reads a call in `form`, with white space wherever the form allows it."""
     inside = f'\n{{"{form.name_key}": "probed", "{form.arguments_key}": {{"probe": 1}}}}\n'
     try:
-        read = _calls_in(form.opening + inside + form.closing, inside, (), template)
+        read = _calls_in(form.opening + inside + form.closing, (), template)
     except Exception as error:  # noqa: BLE001 - whatever a foreign template raises must not stop the start
         log.warning(
             "calls can't be required of this model, since its template does not read %r: %s", inside, error
@@ -455,23 +451,23 @@ def _literal(field: Template, side: str) -> str | None:
 
 def _region(field: ResponseTemplateField, template: Template) -> Region:
     close_grows = field.close_literals is None or field.close_literal_can_extend
-    close = None if field.close_re is None else Delimiter(field.close_re, grows=close_grows)
-    if field.open_re is None:
-        assert close is not None  # noqa: S101 - it has one or the other
-        return Region(Kind.NOTHING, close)
+    if field.open_re is None:  # it has one or the other
+        return Region(Kind.NOTHING, Delimiter(field.close_re, grows=close_grows))
     kind = _KINDS.get(field.name, Kind.TEXT)
     return Region(
         kind,
-        Delimiter(field.open_re, grows=field.open_literals is None or field.open_literal_can_extend),
-        close,
-        read=(lambda found, tools: _calls_in(found.raw, found.inside, tools, template))
-        if kind is Kind.CALLS
-        else None,
+        _padded(field.open_re, grows=field.open_literals is None or field.open_literal_can_extend),
+        None if field.close_re is None else _padded(field.close_re, grows=close_grows),
+        read=(lambda found, tools: _calls_in(found.raw, tools, template)) if kind is Kind.CALLS else None,
         ends_with_reply=field.content == "json",
     )
 
 
-def _calls_in(raw: str, inside: str, tools: Sequence[Tool], template: Template) -> tuple[Call, ...]:
+def _padded(pattern: Pattern, *, grows: bool) -> Delimiter:
+    return Delimiter(regex.compile(f"{_BLANKS}(?:{pattern.pattern})", pattern.flags), grows=grows)
+
+
+def _calls_in(raw: str, tools: Sequence[Tool], template: Template) -> tuple[Call, ...]:
     """Read the calls in a region. Raises ValueError."""
     from transformers.utils.chat_parsing import parse_response  # noqa: PLC0415 - as above
 
@@ -481,7 +477,7 @@ def _calls_in(raw: str, inside: str, tools: Sequence[Tool], template: Template) 
     ]
     try:
         message = parse_response(raw, template, prefix="", tools=shown)
-        return tuple(_call(each, inside) for each in _flat(message.get("tool_calls")))
+        return tuple(map(_call, _flat(message.get("tool_calls"))))
     except (KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"no call: {error}") from error
 
@@ -494,29 +490,8 @@ def _flat(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _call(parsed: Any, inside: str) -> Call:
+def _call(parsed: Any) -> Call:
     function = parsed["function"]
     arguments = function["arguments"]
-    text = arguments if isinstance(arguments, str) else _as_written(arguments, inside)
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return call(str(function["name"]), text)
-
-
-def _as_written(arguments: Any, inside: str) -> str:
-    """Return arguments as they are written in a region of JSON, or else encoded as JSON."""
-    return next(
-        (text for text in _objects(inside) if json.loads(text) == arguments),
-        json.dumps(arguments, ensure_ascii=False),
-    )
-
-
-def _objects(inside: str) -> Iterator[str]:
-    """Yield the objects that may be arguments: the region itself, and the members of each object that it has."""
-    text = inside.strip()
-    if is_object(text):
-        yield text
-        yield from filter(is_object, (bytes(raw).decode() for raw in _RAW_OBJECT.decode(text).values()))
-    elif text.startswith("["):
-        with suppress(ValueError):
-            for raw in _decoded(_RAW_LIST, text):
-                if is_object(item := bytes(raw).decode()):
-                    yield from _objects(item)

@@ -7,7 +7,6 @@ text, not in reasoning or calls, nor across them. Knows no batch.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 import regex
 
 from engine.messages import Request, Tool
-from engine.text.detokenizer import Detokenizer, Vocabulary, detokenizer_of
+from engine.text.detokenizer import Detokenizer, Vocabulary
 from engine.text.formats import CallRegion, Delimiter, Kind, Region, ReplyFormat, Where
 from engine.text.reply_text import (
     Call,
@@ -39,16 +38,13 @@ class ReplyFactory:
         self._hidden = tuple(mark for mark in markers if mark in vocabulary.special_names)
 
     def begin(self, request: Request, beginning: ReplyPrefix) -> ReplyText:
-        """Return the reply to a request, with log-probabilities if the request asks for them.
-
-        A reply to a raw prompt is only text.
-        """
-        format_ = None if request.spec.raw else self._format
+        """Return the reply to a request, with log-probabilities if the request asks for them."""
+        format_ = self._format
         regions = () if format_ is None else format_.regions_for(request.spec.shown_tools)
         shows_all = bool(request.params.special_tokens)
         hidden = self._hidden if regions and not shows_all else ()
         vocabulary = self._showing(None if shows_all else hidden)
-        detokenizer = detokenizer_of(vocabulary)
+        detokenizer = Detokenizer(vocabulary)
         logprobs = None if request.params.top_logprobs is None else ReplyLogprobs(vocabulary.spell)
         stops = request.params.stop
         reply: ReplyText
@@ -90,7 +86,6 @@ class ParsedReply(ReplyText):
         self._parser = parser
         self._thoughts = ShownText()
         self._one_call = one_call
-        self._text_chars = 0
 
     def _begin(self, text: str) -> None:
         self._parser.begin(text)
@@ -103,39 +98,37 @@ class ParsedReply(ReplyText):
         return pieces if self._stopped else (*pieces, *self._rest())
 
     def _pieces(self, segments: Sequence[Segment]) -> tuple[Piece, ...]:
-        pieces: list[Piece] = []
-        for segment in segments:
-            if len(segment.pieces) == 1 and isinstance(segment.pieces[0], str):
-                self._text_chars += len(segment.raw)
-                pieces += super()._take(segment.raw)
+        made: list[Piece] = []
+        for raw, pieces in segments:
+            kind = type(pieces[0]) if pieces else None
+            if kind is str:
+                made += super()._take(raw)
             else:
-                pieces += self._emit_segment(segment)
+                made += self._rest(thinks=kind is Thought)
+                if self.logprobs is not None:
+                    self.logprobs.parsed(len(raw), is_text=False)
+                if kind is Thought:
+                    shown = self._thoughts.push(raw)
+                    made += [Thought(shown)] if shown else []
+                else:
+                    made += pieces[:1] if self._one_call else pieces
+                    self._stopped = self._one_call and kind is Call
             if self._stopped:
                 break
-        return tuple(pieces)
-
-    def _emit_segment(self, segment: Segment) -> list[Piece]:
-        """Return the pieces of a segment that is not text, after text and reasoning that waited before it."""
-        thinks = bool(segment.pieces) and isinstance(segment.pieces[0], Thought)
-        pieces_before = self._rest(thinks=thinks)
-        if self.logprobs is not None:
-            self.logprobs.skip(self._text_chars, len(segment.raw))
-        if thinks:
-            shown = self._thoughts.push(segment.raw)
-            return [*pieces_before, Thought(shown)] if shown else pieces_before
-        return [*pieces_before, *self._calls(segment.pieces)]
-
-    def _calls(self, pieces: Sequence[Piece]) -> Sequence[Piece]:
-        if not (self._one_call and pieces):
-            return pieces
-        self._stopped = True
-        return pieces[:1]
+        return tuple(made)
 
     def _rest(self, *, thinks: bool = False) -> list[Piece]:
         """Return the text that waits, and the reasoning unless it continues."""
         text = self._text.flush()
         thought = "" if thinks else self._thoughts.flush()
         return [*([text] if text else []), *([Thought(thought)] if thought else [])]
+
+
+class Segment(NamedTuple):
+    """A part of a reply: `raw`, as it was written, and the pieces that it becomes."""
+
+    raw: str
+    pieces: tuple[Piece, ...]
 
 
 class Parser:
@@ -159,39 +152,32 @@ class Parser:
         """
         self._regions = tuple(regions)
         self._hidden = _hidden(hidden)
-        self._calls = self._broken = 0
-        self._has_thought = False
-        self._known: tuple[bool, bool] | None = None
-        self._openings: tuple[ActiveDelimiter, ...] = ()
         self._outside_kind = outside
         self._tools = tuple(tools)
-        self._segments = Segments()
+        self._made: list[Segment] = []
         self._buffer = ""
         self._open: Region | None = None
-        self._region_buffer = RegionBuffer()
-        self._ended = self._has_passed = False
-        self._state: Callable[[], bool] = self._outside
-
-    @property
-    def passes(self) -> bool:
-        """Whether everything that may still come is text."""
-        is_waiting = self._open or self._buffer or self._watched or self._segments.trims
-        return self._kind is Kind.TEXT and not is_waiting
+        self._held, self._scanner = CallRegion(), JsonScanner()
+        self._calls = self._broken = 0
+        self._at_start = True  # no text and no call has come
+        self._behind_call = False  # only white space came since a call
+        self._trims = False  # white space that comes next belongs to the delimiter before it
+        self._has_thought = self._ended = self._has_passed = False
+        self._state: Callable[[], bool] = self._in_text
 
     def feed(self, text: str) -> list[Segment]:
         """Take more text, and return the segments that are certain now. Once no region can open, nothing is held back."""
         if self._has_passed:
             return [Segment(text, (text,))]
         self._buffer += text
-        self._run(ended=False)
-        self._has_passed = self.passes
-        return self._segments.take()
+        made = self._run(ended=False)
+        is_waiting = self._open or self._buffer or self._trims or self._watched
+        self._has_passed = self._kind is Kind.TEXT and not is_waiting
+        return made
 
     def finish(self) -> list[Segment]:
         """Return what was held back, since the reply has ended."""
-        self._run(ended=True)
-        self._segments.flush(self._kind)
-        return self._segments.take()
+        return self._run(ended=True)
 
     def begin(self, text: str) -> None:
         """Take the beginning of a reply, sent before: words of the template, or of a reply that is continued.
@@ -204,199 +190,157 @@ class Parser:
         self.finish()
 
     @property
-    def _watched(self) -> tuple[ActiveDelimiter, ...]:
-        """The delimiters that count now, outside of all regions."""
-        known = self._segments.at_start, self._segments.behind_call
-        if self._known != known:
-            self._known = known
-            opening = [
-                ActiveDelimiter(region.opening, region, anchored=region.where is not Where.ANYWHERE)
-                for region in self._regions
-                if self._may_open(region)
-            ]
-            self._openings = (*opening, *self._hidden)
-        return self._openings
+    def _kind(self) -> Kind:
+        return self._outside_kind if self._open is None else self._open.kind
+
+    @property
+    def _watched(self) -> list[ActiveDelimiter]:
+        """The delimiters that count now."""
+        if self._open is not None:
+            closes = [] if self._open.close is None else [ActiveDelimiter(self._open.close, self._open)]
+            return [*closes, *self._hidden]
+        opening = [
+            ActiveDelimiter(region.opening, region, anchored=region.where is not Where.ANYWHERE)
+            for region in self._regions
+            if self._may_open(region)
+        ]
+        return [*opening, *self._hidden]
 
     def _may_open(self, region: Region) -> bool:
         """Whether a region may open here: reasoning at the start may come once, and calls are bounded."""
         if region.kind is Kind.CALLS and not (self._calls < MOST_CALLS and self._broken < MOST_BROKEN):
             return False
         if region.where is Where.START:
-            return self._segments.at_start and not (region.kind is Kind.THOUGHT and self._has_thought)
-        return region.where is Where.ANYWHERE or self._segments.behind_call
+            return self._at_start and not (region.kind is Kind.THOUGHT and self._has_thought)
+        return region.where is Where.ANYWHERE or self._behind_call
 
-    @property
-    def _kind(self) -> Kind:
-        return self._outside_kind if self._open is None else self._open.kind
-
-    @property
-    def _region(self) -> Region:
-        """The open region."""
-        assert self._open is not None  # noqa: S101 - only states inside a region read it
-        return self._open
-
-    def _run(self, *, ended: bool) -> None:
+    def _run(self, *, ended: bool) -> list[Segment]:
         self._ended = ended
         while self._state():
             pass
+        made, self._made = self._made, []
+        return made
 
-    def _outside(self) -> bool:
-        if self._segments.trims:  # white space after a delimiter belongs to it
-            self._emit_text(len(self._buffer) - len(self._buffer.lstrip()), waits=False)
-        watched = self._watched
-        waits = any(one.region is not None and not one.anchored for one in watched)
-        sought = seek(watched, self._buffer, ended=self._ended)
-        self._emit_text(sought.before, waits=waits)
+    def _in_text(self) -> bool:
+        """Read on in text or in reasoning, up to the next delimiter."""
+        if self._trims:
+            self._add(self._take(len(self._buffer) - len(self._buffer.lstrip())))
+            self._trims = not self._buffer
+        sought = seek(self._watched, self._buffer, ended=self._ended)
+        self._add_text(self._take(sought.before), self._kind)
         if sought.match is None:
             return False
-        self._enter(sought.match, sought.region)
+        region = sought.region
+        if region is not None and region.kind is Kind.CALLS:
+            self._enter_calls(sought.match, region)
+            return True
+        self._add(self._take(len(sought.match.group())))
+        if region is not None and region.kind is not Kind.NOTHING:
+            self._open = region if self._open is None else None
+            self._has_thought = self._trims = True
         return True
 
-    def _inside(self) -> bool:
-        """Read on in a region of text or of reasoning."""
-        closes = () if self._region.close is None else (ActiveDelimiter(self._region.close, self._region),)
-        sought = seek((*closes, *self._hidden), self._buffer, ended=self._ended)
-        self._emit_text(sought.before, waits=bool(closes))
-        if sought.match is None:
-            return False
-        raw = self._take(len(sought.match.group()))
-        if sought.region is None:
-            self._segments.skip(raw, self._kind)
-        else:
-            self._segments.delimit(raw)
-            self._leave()
-        return True
+    def _enter_calls(self, match: Match, region: Region) -> None:
+        end = match.start("value") if region.is_json else match.end()
+        name = match.group("name") if "name" in match.re.groupindex else None
+        self._open, self._state = region, self._in_json if region.is_json else self._in_calls
+        self._held, self._scanner = CallRegion(self._take(end - match.start()), name), JsonScanner()
+
+    @property
+    def _room(self) -> int:
+        """How many more characters of a region of calls may be held back."""
+        return LONGEST_CALL - self._held.chars
 
     def _in_json(self) -> bool:
-        region_buffer = self._region_buffer
-        region_buffer.add(self._take(region_buffer.scanner.scan(self._buffer[: region_buffer.room])))
-        if region_buffer.scanner.done:
-            region_buffer.end_value()
+        self._held.add(self._take(self._scanner.scan(self._buffer[: self._room])))
+        if self._scanner.done:
             self._state = self._behind_json
             return True
-        return (region_buffer.scanner.broken or region_buffer.room == 0 or self._ended) and self._break()
+        return (self._scanner.broken or self._room == 0 or self._ended) and self._break()
 
     def _behind_json(self) -> bool:
-        close = self._region.close
-        if close is not None:
+        assert self._open is not None  # noqa: S101 - a region of calls
+        if (close := self._open.close) is not None:
             match = close.pattern.match(self._buffer, partial=True)
             if match is None:
                 return self._break()
             if match.partial and not self._ended:
                 return False
-            self._region_buffer.add(self._take(match.end()))
+            self._held.add(self._take(match.end()), inside=False)
         return self._complete()
-
-    def _behind_value(self) -> bool:
-        """Read on after a value of a reply that has only calls."""
-        match = None if self._region.more is None else self._region.more.match(self._buffer, partial=True)
-        if match is None or (self._ended and match.partial and self._buffer.strip()):
-            return self._break()
-        if not match.partial:
-            self._region_buffer.add(self._take(match.start("value")))
-            self._region_buffer.begin_value()
-            self._state = self._in_json
-            return True
-        if self._ended:
-            self._region_buffer.add(self._take(len(self._buffer)))
-            return self._emit_calls()
-        return False
 
     def _in_calls(self) -> bool:
         """Read on in a region of calls that ends at its close, not with its JSON."""
-        region_buffer, close = self._region_buffer, self._region.close
+        assert self._open is not None  # noqa: S101 - a region of calls
+        close = self._open.close
         match = None if close is None else find(close, self._buffer, ended=self._ended)
-        fits = match is not None and match.end() <= region_buffer.room
+        fits = match is not None and match.end() <= self._room
         if close and match and fits and is_decided(close, match, self._buffer, ended=self._ended):
-            region_buffer.add(self._take(match.start()))
-            region_buffer.end_value()
-            region_buffer.add(self._take(len(match.group())))
+            self._held.add(self._take(match.start()))
+            self._held.add(self._take(len(match.group())), inside=False)
             return self._complete()
-        if len(self._buffer) > region_buffer.room:
-            region_buffer.add(self._take(region_buffer.room))
+        if len(self._buffer) > self._room:
+            self._held.add(self._take(self._room))
             return self._break()
-        region_buffer.add(
-            self._take(match.start() if match is not None and not self._ended else len(self._buffer))
-        )
-        region_buffer.end_value()
-        return self._ended and (self._complete() if self._region.ends_with_reply else self._break())
-
-    def _enter(self, match: Match, region: Region | None) -> None:
-        """Take an opening from the front of the buffer."""
-        raw = match.group()
-        if region is None or region.kind is Kind.NOTHING:
-            self._segments.skip(self._take(len(raw)), self._kind)
-            return
-        blanks = len(raw) - len(raw.lstrip())
-        self._emit_text(blanks, waits=True)
-        self._open = region
-        if region.kind is Kind.CALLS:
-            end = match.start("value") if region.is_json else match.end()
-            name = match.group("name") if "name" in match.re.groupindex else None
-            self._region_buffer = RegionBuffer(self._take(end - match.start() - blanks), name)
-            self._state = self._in_json if region.is_json else self._in_calls
-            return
-        self._segments.delimit(self._take(len(raw) - blanks))
-        self._has_thought, self._known = True, None
-        self._state = self._inside
+        self._held.add(self._take(match.start() if match and not self._ended else len(self._buffer)))
+        return self._ended and (self._complete() if self._open.ends_with_reply else self._break())
 
     def _complete(self) -> bool:
         """Read the whole value, which may still turn out to be no call."""
-        calls = self._read()
-        if not calls or self._calls + len(self._region_buffer.calls) + len(calls) > MOST_CALLS:
-            return self._break()
-        self._region_buffer.calls += calls
-        if self._region.whole:
-            self._state = self._behind_value
-            return True
-        return self._emit_calls()
-
-    def _read(self) -> tuple[Call, ...]:
-        region = self._region
+        assert self._open is not None  # noqa: S101 - a region of calls
         try:
-            calls = () if region.read is None else region.read(self._region_buffer.value, self._tools)
+            calls = () if self._open.read is None else self._open.read(self._held, self._tools)
         except ValueError:
-            return ()
-        known = {tool.name for tool in self._tools}
-        return calls if not region.whole or known.issuperset(call.name for call in calls) else ()
-
-    def _emit_calls(self) -> bool:
-        self._calls, self._known = self._calls + len(self._region_buffer.calls), None
-        self._segments.call(self._region_buffer.raw, self._region_buffer.calls)
-        self._leave()
+            calls = ()
+        if not calls or self._calls + len(calls) > MOST_CALLS:
+            return self._break()
+        self._calls += len(calls)
+        self._add(self._held.raw, calls)
+        self._open, self._state = None, self._in_text
+        self._at_start, self._behind_call, self._trims = False, True, True
         return True
 
     def _break(self) -> bool:
         """Parse the held region again, as no call. If text outside regions isn't shown, the region becomes text."""
-        self._broken, self._known = self._broken + 1, None
-        raw, self._region_buffer = self._region_buffer.raw, RegionBuffer()
-        self._leave()
-        if self._outside_kind is Kind.TEXT:
-            self._buffer = raw + self._buffer
-            found = (one.delimiter.pattern.match(self._buffer) for one in self._hidden)
-            token = next((match.group() for match in found if match is not None), "")
-            if token:
-                self._segments.skip(self._take(len(token)), Kind.TEXT)
-            else:
-                self._emit_text(1, waits=True)
+        self._broken += 1
+        self._open, self._state = None, self._in_text
+        raw, self._held = self._held.raw, CallRegion()
+        if self._outside_kind is not Kind.TEXT:
+            self._add_text(raw, Kind.TEXT)
+            return True
+        self._buffer = raw + self._buffer
+        self._add_text(self._take(len(raw) - len(raw.lstrip())), Kind.TEXT)
+        found = (one.delimiter.pattern.match(self._buffer) for one in self._hidden)
+        if token := next((match.group() for match in found if match is not None), ""):
+            self._add(self._take(len(token)))
         else:
-            self._segments.add_text(raw, Kind.TEXT, waits=False)
+            self._add_text(self._take(1), Kind.TEXT)
         return True
 
-    def _leave(self) -> None:
-        self._open, self._state = None, self._outside
+    def _add_text(self, text: str, kind: Kind) -> None:
+        """Add text of a kind, to the segment before it if that has the same kind."""
+        if not text:
+            return
+        if kind is Kind.TEXT:
+            self._at_start = self._behind_call = False
+        made = Thought(text) if kind is Kind.THOUGHT else text
+        if self._made and kind is not Kind.NOTHING:
+            last, pieces = self._made[-1]
+            if pieces and type(pieces[0]) is type(made):
+                text = last + text
+                made = Thought(text) if kind is Kind.THOUGHT else text
+                del self._made[-1]
+        self._add(text, () if kind is Kind.NOTHING else (made,))
 
-    def _emit_text(self, chars: int, *, waits: bool) -> None:
-        if chars:
-            self._segments.add_text(self._take(chars), self._kind, waits=waits)
+    def _add(self, raw: str, pieces: tuple[Piece, ...] = ()) -> None:
+        if raw:
+            self._made.append(Segment(raw, pieces))
 
     def _take(self, chars: int) -> str:
         taken, self._buffer = self._buffer[:chars], self._buffer[chars:]
         return taken
 
 
-MOST_BLANKS = 16
-"""The most characters of white space before a delimiter that belong to it. Earlier ones are text."""
 LONGEST_DELIMITER = 1024
 """The most characters of a delimiter, and so the most that are held back while one may have begun."""
 MOST_CALLS = 128
@@ -416,206 +360,37 @@ def _hidden(tokens: Sequence[str]) -> tuple[ActiveDelimiter, ...]:
     return (ActiveDelimiter(Delimiter(regex.compile("|".join(map(regex.escape, longest_first))))),)
 
 
-class RegionBuffer:
-    """The text of a region so far, and the calls that were read from it.
-
-    Its value, or the current one of several, begins at `begin` and ends at `end`.
-    """
-
-    def __init__(self, opening: str = "", name: str | None = None) -> None:
-        """Take the opening of a region, and the call's name if the opening has it."""
-        self.scanner = JsonScanner()
-        self.calls: tuple[Call, ...] = ()
-        self.chars = self.begin = len(opening)
-        self.end = 0
-        self._name = name
-        self._parts = [opening]
-
-    @property
-    def room(self) -> int:
-        """How many more characters may be held."""
-        return LONGEST_CALL - self.chars
-
-    @property
-    def raw(self) -> str:
-        """All text of the region so far."""
-        return "".join(self._parts)
-
-    @property
-    def value(self) -> CallRegion:
-        """The current value, in the text of the region so far."""
-        return CallRegion(self.raw, self.begin, self.end, self._name)
-
-    def add(self, text: str) -> None:
-        """Take more of the region."""
-        self._parts.append(text)
-        self.chars += len(text)
-
-    def begin_value(self) -> None:
-        """Expect another value next."""
-        self.begin = self.chars
-        self.scanner = JsonScanner()
-
-    def end_value(self) -> None:
-        """Note that the value is whole."""
-        self.end = self.chars
-
-
-class Segment(NamedTuple):
-    """A part of a reply: `raw`, as it was written, and the pieces that it becomes."""
-
-    raw: str
-    pieces: tuple[Piece, ...]
-
-
-class Segments:
-    """Collects segments in the order of the reply.
-
-    `at_start`: there was no text and no call yet. `behind_call`: only white space came since a call.
-    """
-
-    def __init__(self) -> None:
-        self.at_start = True
-        self.behind_call = False
-        self.trims = False
-        """Whether white space that comes next belongs to the delimiter before it."""
-        self._made: list[Segment] = []
-        self._kind = Kind.TEXT
-        self._text = ""
-        self._blanks = ""
-
-    def take(self) -> list[Segment]:
-        """Return the segments since the last call."""
-        self._close()
-        made, self._made = self._made, []
-        return made
-
-    def add_text(self, text: str, kind: Kind, *, waits: bool) -> None:
-        """Add text of a kind. `waits`: white space at its end may belong to a delimiter that follows."""
-        if self.trims:
-            rest = text.lstrip()
-            self._add(text[: len(text) - len(rest)])
-            text = rest
-        if not text:
-            return
-        self.trims = False
-        text, self._blanks = self._blanks + text, ""
-        if waits:
-            cut = max(len(text.rstrip()), len(text) - MOST_BLANKS)
-            text, self._blanks = text[:cut], text[cut:]
-        self._append(text, kind)
-
-    def delimit(self, raw: str) -> None:
-        """Add a delimiter."""
-        self._close()
-        self._add(self._take_blanks() + raw)
-        self.trims = True
-
-    def skip(self, raw: str, kind: Kind) -> None:
-        """Add text that is not shown, amid text of a kind."""
-        self.flush(kind)
-        self._close()
-        self._made.append(Segment(raw, ()))
-
-    def call(self, raw: str, calls: tuple[Call, ...]) -> None:
-        """Add a region of calls."""
-        self._close()
-        self._made.append(Segment(self._take_blanks() + raw, calls))
-        self.trims = self.behind_call = True
-        self.at_start = False
-
-    def flush(self, kind: Kind) -> None:
-        """Add the waiting white space to text of a kind."""
-        self._append(self._take_blanks(), kind)
-
-    def _take_blanks(self) -> str:
-        blanks, self._blanks = self._blanks, ""
-        return blanks
-
-    def _append(self, text: str, kind: Kind) -> None:
-        if not text:
-            return
-        if kind is not self._kind:
-            self._close()
-            self._kind = kind
-        self._text += text
-        if kind is Kind.TEXT:
-            self.at_start = self.behind_call = False
-
-    def _close(self) -> None:
-        text, self._text = self._text, ""
-        if not text:
-            return
-        of_kind: dict[Kind, tuple[Piece, ...]] = {Kind.TEXT: (text,), Kind.THOUGHT: (Thought(text),)}
-        self._made.append(Segment(text, of_kind.get(self._kind, ())))
-
-    def _add(self, raw: str) -> None:
-        """Add a part of a delimiter."""
-        if raw:
-            self._close()
-            self._made.append(Segment(raw, ()))
-
-
 DEEPEST = 64
-"""The most nested objects and arrays. Deeper ones count as broken."""
-_BLANKS = re.compile(r"[ \t\n\r]*")
-_BETWEEN = re.compile(r"[-+.,: \t\n\r0-9Eaeflnrstu]*")
-"""Numbers, true, false, null, and what separates values."""
-_CHARACTERS = re.compile(r'[^"\\\x00-\x1f]*')
-_CLOSERS = {"{": "}", "[": "]"}
+"""The most nested objects and arrays in a call."""
 
 
 class JsonScanner:
     """Finds the end of one object or array. It looks at each character once, however the text is cut.
 
-    `done`: the brackets are closed; whether the value is JSON is left to its parser. `broken`: the value is not JSON, or
-    nested too deeply. Most words that are not JSON break it early, so text that looks like a call flows on.
+    `done`: the brackets are closed; whether the value is JSON is left to its parser. `broken`: it is nested too deeply.
     """
 
     def __init__(self) -> None:
         """Expect the opening bracket next."""
         self.done = self.broken = False
-        self._closers: list[str] = []
+        self._depth = 0
         self._in_string = self._is_escaped = False
 
-    def scan(self, text: str, at: int = 0) -> int:
-        """Read on from `at`. Return where the value ends, where it is broken, or else the end of the text."""
-        while at < len(text) and not self.done and not self.broken:
-            at = self._string(text, at) if self._in_string else self._outside(text, at)
-        return at
-
-    def _string(self, text: str, at: int) -> int:
-        if self._is_escaped:
-            self._is_escaped = False
-            return at + 1
-        at = _end_of(_CHARACTERS, text, at)
-        if at == len(text):
-            return at
-        self._in_string, self._is_escaped = text[at] != '"', text[at] == "\\"
-        self.broken = text[at] < " "
-        return at if self.broken else at + 1
-
-    def _outside(self, text: str, at: int) -> int:
-        at = _end_of(_BETWEEN if self._closers else _BLANKS, text, at)
-        if at == len(text):
-            return at
-        letter = text[at]
-        if letter in _CLOSERS and len(self._closers) < DEEPEST:
-            self._closers.append(_CLOSERS[letter])
-        elif self._closers and letter == self._closers[-1]:
-            self._closers.pop()
-            self.done = not self._closers
-        elif self._closers and letter == '"':
-            self._in_string = True
-        else:
-            self.broken = True
-            return at
-        return at + 1
-
-
-def _end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
-    found = pattern.match(text, at)
-    return found.end() if found else at
+    def scan(self, text: str) -> int:
+        """Read on. Return how many characters were read: all, unless the value is done or broken."""
+        for read, letter in enumerate(text, start=1):
+            if self._is_escaped:
+                self._is_escaped = False
+            elif self._in_string:
+                self._is_escaped, self._in_string = letter == "\\", letter != '"'
+            elif letter == '"':
+                self._in_string = True
+            elif letter in "{[}]":
+                self._depth += 1 if letter in "{[" else -1
+                self.done, self.broken = self._depth == 0, self._depth > DEEPEST
+                if self.done or self.broken:
+                    return read
+        return len(text)
 
 
 class ActiveDelimiter(NamedTuple):

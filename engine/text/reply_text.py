@@ -154,70 +154,24 @@ def _first(requested: T | None, default: T | None, fallback: T) -> T:
 _INVALID = "\ufffd"
 
 
-class _Gap(NamedTuple):
-    """A gap: after the first `at` characters of text, the next `chars` decoded characters are not text."""
-
-    at: int
-    chars: int
-
-
 class LogprobQueue:
-    """Holds back log-probabilities until the text of their tokens is sent.
-
-    A token that is sent only in part is never reported, since its name would show the rest: one in which the reply is cut,
-    or one that reaches into a gap.
-    """
-
-    __slots__ = ("_begin", "_gaps", "_left", "_skipped", "_start", "_waiting")
+    """Holds back log-probabilities until the text of their tokens is sent. A token that is cut off is never reported."""
 
     def __init__(self) -> None:
         self._waiting: deque[ChosenToken] = deque()
-        self._gaps: deque[_Gap] = deque()
         self._left = 0
-        self._skipped = 0
-        self._begin = 0  # where the first waiting token begins, in all that was decoded
-        self._start = 0  # where the text after the last gap begins, likewise
 
     def put(self, tokens: Iterable[ChosenToken]) -> None:
-        """Add the next tokens of the reply. Their `end` counts all decoded characters, gaps included."""
+        """Add the next tokens of the reply."""
         self._waiting += tokens
 
-    def skip(self, at: int, chars: int) -> None:
-        """Note a gap: after `at` characters of text, the next `chars` decoded ones are not text."""
-        self._gaps.append(_Gap(at, chars))
-
     def leave(self, text: str) -> tuple[ChosenToken, ...]:
-        """Note that the reply's next `text` is sent; return its tokens, none if it is empty.
-
-        Their `end` counts text alone.
-        """
-        if not text:
-            return ()
+        """Note that the reply's next `text` is sent; return its tokens, none if it is empty."""
+        self._left += len(text)
         leaving: list[ChosenToken] = []
-        end = self._left + len(text)
-        while self._gaps and self._gaps[0].at < end:
-            gap = self._gaps.popleft()
-            leaving += self._up_to(gap.at)
-            self._skipped += gap.chars
-            self._start = gap.at + self._skipped
-        leaving += self._up_to(end)
-        self._left = end
+        while text and self._waiting and self._waiting[0].end <= self._left:
+            leaving.append(self._waiting.popleft())
         return tuple(leaving)
-
-    def _up_to(self, end: int) -> list[ChosenToken]:
-        """Take the tokens that end within the first `end` characters of text; return those that are entirely text."""
-        taken: list[ChosenToken] = []
-        while self._waiting and self._waiting[0].end <= end + self._skipped:
-            token = self._waiting.popleft()
-            if self._begin >= self._start:
-                taken.append(self._counted(token))
-            self._begin = token.end
-        return taken
-
-    def _counted(self, token: ChosenToken) -> ChosenToken:
-        if not self._skipped:
-            return token
-        return msgspec.structs.replace(token, end=token.end - self._skipped)
 
 
 class ScoredToken(NamedTuple):
@@ -231,6 +185,7 @@ class ScoredToken(NamedTuple):
 class ReplyLogprobs(LogprobQueue):
     """Pairs scores from the step loop with texts from the detokenizer.
 
+    Only tokens that are entirely text are reported: not those of reasoning, calls and delimiters, or that reach into one.
     The joined bytes of the reported tokens are the text, except that invalid UTF-8 is U+FFFD in the text.
     """
 
@@ -240,7 +195,12 @@ class ReplyLogprobs(LogprobQueue):
         self._spell = spell
         self._scored: deque[ScoredToken] = deque()
         self._open: list[tuple[ScoredToken, Spelled]] = []
+        self._decoded: deque[ChosenToken] = deque()  # their `end` counts all decoded characters
         self._made = 0
+        self._parsed = 0  # how many of these are parsed
+        self._begin = 0  # where the first token of `_decoded` begins
+        self._text_begin = 0  # where the text begins that was parsed last
+        self._no_text = 0  # how many of the parsed characters are not text
 
     def score(self, scored: ScoredToken) -> None:
         """Add the next token; `made` adds its text later."""
@@ -266,8 +226,20 @@ class ReplyLogprobs(LogprobQueue):
         self._made += len(text)
         self._close()
 
+    def parsed(self, chars: int, *, is_text: bool) -> None:
+        """Note that the next `chars` decoded characters are text, or are not."""
+        self._parsed += chars
+        while self._decoded and self._decoded[0].end <= self._parsed:
+            token = self._decoded.popleft()
+            if is_text and self._begin >= self._text_begin:
+                self.put([msgspec.structs.replace(token, end=token.end - self._no_text)])
+            self._begin = token.end
+        if not is_text:
+            self._no_text += chars
+            self._text_begin = self._parsed
+
     def _close(self) -> None:
-        self.put(
+        self._decoded.extend(
             ChosenToken(
                 _as_logprob(spelled, scored.logprob),
                 tuple(_as_logprob(self._spell(token), logprob) for token, logprob in scored.top),
@@ -289,7 +261,7 @@ class Thought(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A complete call. `arguments`: the text of a JSON object, as the model wrote it."""
+    """A complete call. `arguments`: the text of a JSON object."""
 
     name: str
     arguments: str
@@ -400,13 +372,19 @@ class ReplyText:
 
     def _take(self, text: str) -> tuple[Piece, ...]:
         """Take more text; return the pieces that are ready."""
+        self._note_text(text)
         shown = self._text.push(text)
         self._stopped = self._text.stop is not None
         return (shown,) if shown else ()
 
     def _end(self, text: str) -> tuple[Piece, ...]:
         """Take the last text; return everything that was held back."""
+        self._note_text(text)
         last = self._text.push(text)
         if self._text.stop is None:
             last += self._text.flush()
         return (last,) if last else ()
+
+    def _note_text(self, text: str) -> None:
+        if self.logprobs is not None:
+            self.logprobs.parsed(len(text), is_text=True)

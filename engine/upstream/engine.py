@@ -123,7 +123,7 @@ class UpstreamEngine(SingleEngine):
         circuit is open.
         """
         self._life.refuse_when_over()
-        self.monitor.refuse_during_cooldown()
+        self.monitor.refuse_during_pause()
         if spec.continues and messages and not messages[-1].content:
             raise PromptRejected(
                 "An upstream can't continue a reply that has only reasoning.", field="continues"
@@ -172,7 +172,7 @@ class UpstreamEngine(SingleEngine):
 
     def give_up_waiting(self) -> list[tuple[Request, Streamer]]:
         """Give up the requests that were not sent yet, and return them for another engine to answer."""
-        waiting = [opened for opened in self._open.values() if not opened.sent]
+        waiting = [opened for opened in self._open.values() if not opened.running]
         for opened in waiting:
             self._close(opened)
             if opened.task is not None:
@@ -185,7 +185,7 @@ class UpstreamEngine(SingleEngine):
         if opened is None:
             return
         self._counts["cancels"] += 1
-        steps_after = None if opened.sent else 0
+        steps_after = None if opened.running else 0
         self._end(opened, [opened.reply.finished(FinishReason.CANCELLED, steps_after=steps_after)])
         if opened.task is not None:
             opened.task.cancel()
@@ -276,7 +276,7 @@ class UpstreamEngine(SingleEngine):
             raise
         except EngineError as error:
             self._counts["shed" if isinstance(error, EngineBusy) else "failures"] += opened.running
-            opened.running = opened.sent = False
+            opened.running = False
             if opened.has_text or not self._is_open(opened):
                 raise
             return error
@@ -296,7 +296,7 @@ class UpstreamEngine(SingleEngine):
                     circuit.answered()
 
             try:
-                await self._exchange.ask(opened.request, opened.reply, receive, opened.is_sent)
+                await self._exchange.ask(opened.request, opened.reply, receive)
             except EngineError:
                 if not opened.reply.ended:
                     raise
@@ -351,7 +351,9 @@ class UpstreamFleet(Fleet[UpstreamEngine]):
         )
 
     def _resting(self) -> frozenset[int]:
-        return frozenset(number for number, engine in enumerate(self._engines) if engine.monitor.cooling_down)
+        return frozenset(
+            number for number, engine in enumerate(self._engines) if not engine.monitor.circuit.admits
+        )
 
     def _move_what_waits(self) -> None:
         if self.status.state is not EngineState.READY:
@@ -387,7 +389,7 @@ log = logging.getLogger(__name__)
 
 
 class OpenRequest:
-    """A request until its end. `running`: not queued. `sent`: the upstream may know it. `position`: the last one reported."""
+    """A request until its end. `running`: the upstream may know it. `position`: the last one reported."""
 
     def __init__(self, request: Request, stream: Streamer, options: UpstreamOptions, arrival: int) -> None:
         """Take the request, its reader's stream, and the upstream's options. `arrival` counts up. Raises PromptRejected."""
@@ -397,17 +399,12 @@ class OpenRequest:
         self.client, self.priority, self.arrival = request.client, request.priority, arrival
         self.task: asyncio.Task[None] | None = None
         self.running = False
-        self.sent = False
         self.position: int | None = None
 
     @property
     def has_text(self) -> bool:
         """Whether any part of the reply has come."""
         return self.reply.generated_tokens > 0
-
-    def is_sent(self) -> None:
-        """Note that the upstream may know of the request from now on."""
-        self.sent = True
 
     def report_position(self, position: int) -> None:
         """Report the place in the queue, if it has changed."""

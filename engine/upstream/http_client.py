@@ -11,8 +11,8 @@ import asyncio
 import re
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from email.utils import parsedate_to_datetime
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -42,27 +42,16 @@ class UpstreamHttpClient:
         self._client = client
         self._options = options
 
-    async def ask(
-        self,
-        request: Request,
-        reply: UpstreamReply,
-        on_chunk: OnChunk,
-        on_sent: Callable[[], None],
-    ) -> None:
-        """Pass the chunks of the answer to `on_chunk`, up to the end of `reply`. `on_sent` is called when sending begins.
+    async def ask(self, request: Request, reply: UpstreamReply, on_chunk: OnChunk) -> None:
+        """Pass the chunks of the answer to `on_chunk`, up to the end of `reply`.
 
-        Raises EngineLost, also if the stream ends before the reply; EngineUnavailable, RequestRefused, EngineBusy.
+        Raises EngineLost, also if the stream ends before the reply, or the next token is late: comments that keep a connection
+        alive are no tokens. Raises EngineUnavailable, RequestRefused, EngineBusy.
         """
         options = self._options
-
-        async def trace(step: str, _: object) -> None:
-            """See httpcore's extension "trace"."""
-            if step.endswith(".send_request_headers.started"):
-                on_sent()
-
         http_request = self._client.build_request(
             "POST",
-            "completions" if request.spec.raw else "chat/completions",
+            "chat/completions",
             content=_encoder.encode(body_of(request, options, reply.max_new_tokens)),
             headers={
                 "Content-Type": "application/json",
@@ -70,23 +59,47 @@ class UpstreamHttpClient:
                 **session_headers(request, options.features.affinity_header),
                 **request.trace.headers,
             },
-            extensions={"trace": trace},
         )
-        listening = _ResponseReader(options, reply, on_chunk)
         with engine_errors(options.name):
-            response = await listening.in_time(self._client.send(http_request, stream=True))
             try:
-                if response.status_code != httpx.codes.OK:
-                    raise await listening.in_time(refusal_of(options.name, response))
-                await listening.read_to_end(response)
-            finally:
-                await response.aclose()
+                async with asyncio.timeout(options.timeouts.first_token_s) as deadline:
+                    response = await self._client.send(http_request, stream=True)
+                    try:
+                        if response.status_code != httpx.codes.OK:
+                            raise await refusal_of(options.name, response)
+                        await self._read(response, reply, on_chunk, deadline)
+                    finally:
+                        await response.aclose()
+            except TimeoutError:
+                raise EngineLost(f"The engine {options.name} made no token in time.") from None
+
+    async def _read(
+        self, response: httpx.Response, reply: UpstreamReply, on_chunk: OnChunk, deadline: asyncio.Timeout
+    ) -> None:
+        name, ended = self._options.name, False
+        clock = asyncio.get_running_loop().time
+        async with aclosing(_events(response)) as events:
+            async for event in events:
+                if event.data == _DONE:
+                    return
+                completion = _completion(name, event)
+                on_chunk(completion)
+                if not reply.ended:
+                    if completion.has_content:
+                        deadline.reschedule(clock() + self._options.timeouts.between_tokens_s)
+                elif not reply.has_reason:  # the reply has its full length: nothing else in the answer counts
+                    return
+                elif not ended:  # the totals usually follow the finish reason
+                    ended = True
+                    deadline.reschedule(clock() + AFTER_END_S)
+        if not ended:
+            raise EngineLost(f"The engine {name} ended the connection in the middle of the reply.")
 
     async def count(self, messages: Sequence[Message], spec: ReplySpec, path: str) -> int:
         """Return a prompt's length as the upstream's tokenizer counts it. Raises as `ask` does."""
         options = self._options
-        begins = {} if spec.raw else {"add_generation_prompt": True}
-        payload = {"model": options.model} | begins | prompt_of(messages, spec, options.features)
+        begins = {"model": options.model, "add_generation_prompt": True}
+        payload = begins | prompt_of(messages, spec, options.features)
         with engine_errors(options.name):
             response, body = await fetch(
                 self._client,
@@ -133,8 +146,6 @@ _FAILURE = re.compile(r"[45]\d\d", re.ASCII)
 _LONGEST_WORDS = 200
 _SECONDS = re.compile(r"\d{1,9}(\.\d{1,9})?")
 MOST_BYTES = 1 << 20
-_LINE_END = re.compile(rb"\r\n|\n|\r")
-_BOM = b"\xef\xbb\xbf"
 
 AFTER_END_S = 2.0
 """Seconds to wait for the totals after the finish reason."""
@@ -145,7 +156,6 @@ _MOST_FETCHED = 1024 * 1024
 W = TypeVar("W", bound=Waiting)
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Completion)
-T = TypeVar("T")
 
 
 class RequestRefused(EngineError):
@@ -259,18 +269,10 @@ class EventReader:
         self._lines: list[bytes] = []
         self._kind = b""
         self._size = 0
-        self._after_return = False
-        self._first = True
 
     def feed(self, received: bytes) -> list[ServerSentEvent]:
         """Take the next bytes; return the events that became complete. Raises EventTooLong."""
-        if received and self._after_return:
-            received = received.removeprefix(b"\n")
-            self._after_return = False
-        if not received:
-            return []
-        self._after_return = received.endswith(b"\r")
-        *ended, rest = _LINE_END.split(received)
+        *ended, rest = received.split(b"\n")
         events: list[ServerSentEvent] = []
         for part in ended:
             self._extend_line(part)
@@ -284,28 +286,20 @@ class EventReader:
 
     def _extend_line(self, part: bytes) -> None:
         self._line += part
-        self._size += len(part)
-        if self._size > self._most_bytes:
+        if self._size + len(self._line) > self._most_bytes:
             raise EventTooLong(f"A server-sent event has more than {self._most_bytes} bytes.")
 
     def _end_line(self) -> list[ServerSentEvent]:
-        line = bytes(self._line)
+        line = bytes(self._line).removesuffix(b"\r")
         self._line.clear()
-        if self._first:
-            self._first = False
-            line = line.removeprefix(_BOM)
-        if not line:
-            return self._end_event()
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
-        match name:
-            case b"data":
-                self._lines.append(value)
-            case b"event":
-                self._kind = value
-            case _:
-                self._size -= len(line)  # the line is not kept, so a server may send comments without end
-        return []
+        if name == b"data":
+            self._lines.append(value)
+            self._size += len(line)
+        elif name == b"event":
+            self._kind = value
+        return [] if line else self._end_event()
 
     def _end_event(self) -> list[ServerSentEvent]:
         lines, kind = self._lines, self._kind
@@ -442,55 +436,14 @@ def _error(name: str, response: httpx.Response, body: bytes) -> EngineError:
     return error_for(name, response.status_code, parse_error_body(body), after)
 
 
-class _ResponseReader:
-    """Reads an answer, and bounds the wait for its next token. Comments that keep a connection alive are no tokens."""
-
-    def __init__(self, options: UpstreamOptions, reply: UpstreamReply, on_chunk: OnChunk) -> None:
-        self._name = options.name
-        self._times = options.timeouts
-        self._reply = reply
-        self._on_chunk = on_chunk
-        self._clock = asyncio.get_running_loop().time
-        self._deadline = self._clock() + options.timeouts.first_token_s
-        self._ended = False
-        self._done = False
-
-    async def read_to_end(self, response: httpx.Response) -> None:
-        """Pass on all chunks. Raises EngineLost, and the error that an error event means."""
-        reader, pieces = EventReader(), response.aiter_bytes()
-        while not self._done:
-            piece = await self.in_time(anext(pieces, None))
-            for event in reader.end() if piece is None else reader.feed(piece):
-                self._take(event)
-            if piece is None:
-                break
-        if not (self._done or self._ended):
-            raise EngineLost(f"The engine {self._name} ended the connection in the middle of the reply.")
-
-    async def in_time(self, awaitable: Awaitable[T]) -> T:
-        """Wait for a part of the answer. Raises EngineLost if it takes too long."""
-        try:
-            async with asyncio.timeout_at(self._deadline):
-                return await awaitable
-        except TimeoutError:
-            raise EngineLost(f"The engine {self._name} made no token in time.") from None
-
-    def _take(self, event: ServerSentEvent) -> None:
-        if self._done:
-            return
-        if event.data == _DONE:
-            self._done = True
-            return
-        completion = _completion(self._name, event)
-        self._on_chunk(completion)
-        if not self._reply.ended:
-            if completion.has_content:
-                self._deadline = self._clock() + self._times.between_tokens_s
-        elif not self._reply.has_reason:  # the reply has its full length: nothing else in the answer counts
-            self._done = True
-        elif not self._ended:  # the totals usually follow the finish reason
-            self._ended = True
-            self._deadline = self._clock() + AFTER_END_S
+async def _events(response: httpx.Response) -> AsyncGenerator[ServerSentEvent, None]:
+    """Yield the events of an answer."""
+    reader = EventReader()
+    async for piece in response.aiter_bytes():
+        for event in reader.feed(piece):
+            yield event
+    for event in reader.end():
+        yield event
 
 
 def _completion(name: str, event: ServerSentEvent) -> Completion:

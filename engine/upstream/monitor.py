@@ -24,7 +24,7 @@ from engine.upstream.options import ServerOptions, UpstreamOptions
 
 
 class UpstreamMonitor(Runnable):
-    """`life` is READY while the upstream answers. `cooling_down`: it shed a request a moment ago, or failed too often."""
+    """`life` is READY while the upstream answers. `circuit` is open if it failed too often, or has asked for a pause."""
 
     def __init__(
         self, client: httpx.AsyncClient, options: UpstreamOptions, on_change: Callable[[], None]
@@ -37,38 +37,31 @@ class UpstreamMonitor(Runnable):
         self._misses = 0
         self.circuit = Circuit(monotonic, random.random)
         self._look = asyncio.Event()
-        self._cooldown_until = 0.0
-        self._cooldown_requested = False
 
-    @property
-    def cooling_down(self) -> bool:
-        """Whether the upstream shed a request a moment ago, or has failed too often."""
-        return self._cooldown_until > asyncio.get_running_loop().time() or not self.circuit.admits
-
-    def refuse_during_cooldown(self) -> None:
+    def refuse_during_pause(self) -> None:
         """Raise EngineBusy while the upstream has asked for a pause, EngineUnavailable while its circuit is open."""
         if self.circuit.admits:
             return
-        name, left_s = self.options.name, max(self.circuit.left_s, REST_S)
-        if self._cooldown_requested:
+        name, left_s = self.options.name, max(self.circuit.left_s, SHORTEST_PAUSE_S)
+        if self.circuit.requested:
             raise EngineBusy(f"The engine {name} takes no more requests now.", retry_after_s=left_s)
         raise EngineUnavailable(f"The engine {name} failed too often.", retry_after_s=left_s)
 
     def forget(self) -> None:
         """Forget failures and pauses: another process answers from now on."""
-        self._misses, self._cooldown_until = 0, 0.0
-        self._succeed()
+        self._misses = 0
+        self.circuit.succeeded()
 
     @contextmanager
     def attempt(self) -> Iterator[Circuit]:
-        """Watch a request to its end. Raises as `refuse_during_cooldown` does, before the block."""
-        self.refuse_during_cooldown()
+        """Watch a request to its end. Raises as `refuse_during_pause` does, before the block."""
+        self.refuse_during_pause()
         self.circuit.begin()
         try:
             yield self.circuit
         except RequestRefused as refusal:
             log.warning("the engine %s refused a request: %s %s", self.options.name, refusal, refusal.words)
-            self._succeed()
+            self.circuit.succeeded()
             raise
         except EngineError as error:
             self._note(error)
@@ -76,7 +69,7 @@ class UpstreamMonitor(Runnable):
         except BaseException:  # the request was cancelled
             self.circuit.withdrew()
             raise
-        self._succeed()
+        self.circuit.succeeded()
 
     async def run(self) -> None:
         """Check the upstream at intervals until this is cancelled. While checks fail the pauses grow from a short one."""
@@ -111,29 +104,16 @@ class UpstreamMonitor(Runnable):
                     self._look.set()
             case EngineBusy():
                 self.circuit.withdrew()
-                self._cool_down(error.retry_after_s)
-            case EngineUnavailable():
-                self._fail()
-                self._cool_down(None)
+                if error.retry_after_s:
+                    self.circuit.rest(error.retry_after_s)
             case _:
                 self._fail()
-
-    def _succeed(self) -> None:
-        self.circuit.succeeded()
-        self._cooldown_requested = False
 
     def _fail(self) -> None:
         was_open = self.circuit.is_open
         self.circuit.failed()
         if self.circuit.is_open and not was_open:
             log.warning("circuit opened for engine %s", self.options.name)
-
-    def _cool_down(self, requested_s: float | None) -> None:
-        until = asyncio.get_running_loop().time() + (REST_S if requested_s is None else requested_s)
-        if requested_s:
-            self._cooldown_requested = True
-            self.circuit.rest(requested_s)
-        self._cooldown_until = max(until, self._cooldown_until)
 
     @property
     def _is_ready(self) -> bool:
@@ -159,6 +139,8 @@ class Circuit:
         self._until = 0.0
         self._trial = False
         self.opened = 0
+        self.requested = False
+        """Whether it is open since the upstream asked for that."""
 
     @property
     def is_open(self) -> bool:
@@ -187,7 +169,7 @@ class Circuit:
 
     def succeeded(self) -> None:
         """Note that a request succeeded."""
-        self._trial = False
+        self._trial = self.requested = False
         self._failures = 0
         self.opened = 0
 
@@ -197,7 +179,7 @@ class Circuit:
 
     def rest(self, seconds: float) -> None:
         """Open for `seconds`, since the upstream asked for that; then one request tries."""
-        self._trial = False
+        self._trial, self.requested = False, True
         self._failures = FAILURES
         self._until = max(self._until, self._clock() + seconds)
 
@@ -228,8 +210,8 @@ FIRST_OPEN_S = 1.0
 LONGEST_OPEN_S = 30.0
 """Seconds that a circuit stays open at most; `FIRST_OPEN_S`: the first time."""
 
-REST_S = 1.0
-"""Seconds for which an upstream that shed a request without a `Retry-After` is the last choice."""
+SHORTEST_PAUSE_S = 1.0
+"""The least time after which clients of an open circuit are told to retry."""
 log = logging.getLogger(__name__)
 
 

@@ -1,7 +1,7 @@
 """An operator's options for an upstream: where it is, what it serves, what it understands, and how long it may take.
 
 The presets are the features of kinds of servers, by their documentation and their code. Features that depend on how a
-server was started are left out, such as `priority`, and TGI's formats that are not OpenAI's.
+server was started are left out, such as `priority`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Seconds = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=1)]
 
 
-FormatFields = Literal["off", "json_object", "json_schema", "sglang", "guided", "structured_outputs"]
+FormatFields = Literal["off", "json_object", "json_schema", "sglang", "structured_outputs"]
 
 _TOOLS: dict[str, tuple[str, ...]] = {"off": (), "auto": ("tools.auto",), "all": ("tools",)}
 _FORMATS: dict[str, tuple[str, ...]] = {
@@ -26,12 +26,9 @@ _FORMATS: dict[str, tuple[str, ...]] = {
     "json_object": ("format.json_object",),
     "json_schema": ("format.json_object", "format.json_schema"),
     "sglang": ("format.json_object", "format.json_schema", "format.regex"),
-    "guided": ("format",),
     "structured_outputs": ("format",),
 }
-Server = Literal[
-    "vllm", "sglang", "llama-server", "ollama", "tgi", "ray-serve", "dynamo", "midstream", "openai"
-]
+Server = Literal["vllm", "sglang", "llama-server", "ollama", "midstream", "openai"]
 
 
 class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,9 +44,9 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `tools`: `auto` if only the model may choose, `all` if `tool_choice` is followed, too.
     `format`: the formats that are followed. `json_object`: any object. `json_schema`: schemas, too, as OpenAI's
-    `response_format`. `structured_outputs`, and `guided` of older vLLM: patterns and grammars, too. `sglang`: patterns, too.
+    `response_format`. `structured_outputs`: patterns and grammars, too. `sglang`: patterns, too.
     `reasoning`: `reasoning_effort`, with `none`. `template`: `chat_template_kwargs`, and thoughts in the history.
-    `continue_final_message`: the last message is continued. `completions`: raw prompts, by `POST /completions`.
+    `continue_final_message`: the last message is continued.
     `penalties`: `presence_penalty` and `frequency_penalty`. These and `logit_bias` are OpenAI's, but some servers lack them.
     `any_history`: messages may have any order of roles, with late system messages. Other upstreams get what strict templates
     accept. `images`: the model sees the images of messages, in `data:` URLs. That depends on the model, so no
@@ -72,7 +69,6 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reasoning: bool = False
     template: bool = False
     continue_final_message: bool = False
-    completions: bool = False
     min_p: bool = False
     penalties: bool = True
     logit_bias: bool = True
@@ -90,7 +86,6 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "effort": self.reasoning,
             "template": self.template,
             "continue": self.continue_final_message,
-            "raw": self.completions,
             "images": self.images,
         }
         return (
@@ -180,6 +175,7 @@ class EmbedderOptions(ServerOptions, frozen=True, forbid_unknown_fields=True, kw
     max_requests: Count = 16
 
 
+# tools need --enable-auto-tool-choice and --tool-call-parser, thoughts --reasoning-parser
 _VLLM: dict[str, Any] = {
     "top_k": True,
     "min_p": True,
@@ -193,14 +189,10 @@ _VLLM: dict[str, Any] = {
     "reasoning": True,
     "template": True,
     "continue_final_message": True,
-    "completions": True,
 }
 
 PRESETS: Mapping[Server, Mapping[str, Any]] = {
-    # tools need --enable-auto-tool-choice and --tool-call-parser, thoughts --reasoning-parser
     "vllm": _VLLM | {"continuous_usage": True, "cache_salt": True, "tokenize": "../tokenize"},
-    # the same engine behind Ray's own types
-    "ray-serve": _VLLM,
     # tools need --tool-call-parser, thoughts --reasoning-parser; its grammars are not Lark's
     "sglang": _VLLM | {"format": "sglang", "continuous_usage": True},
     # tools need --jinja; repetition_penalty has another name there, and GBNF is not Lark
@@ -214,7 +206,6 @@ PRESETS: Mapping[Server, Mapping[str, Any]] = {
         "reasoning": True,
         "template": True,
         "continue_final_message": True,
-        "completions": True,
     },
     # its OpenAI endpoint silently drops tool_choice and logit_bias
     "ollama": {
@@ -222,21 +213,6 @@ PRESETS: Mapping[Server, Mapping[str, Any]] = {
         "tools": "auto",
         "format": "json_schema",
         "reasoning": True,
-        "completions": True,
-    },
-    # it turns presence_penalty into a repetition penalty, and ignores logit_bias
-    "tgi": {"penalties": False, "logit_bias": False, "logprobs": True, "tools": "all", "completions": True},
-    # tools need --dyn-tool-call-parser, thoughts --dyn-reasoning-parser
-    "dynamo": {
-        "top_k": True,
-        "min_p": True,
-        "repetition_penalty": True,
-        "min_tokens": True,
-        "ignore_eos": True,
-        "logprobs": True,
-        "tools": "all",
-        "format": "guided",
-        "completions": True,
     },
     # another Midstream, which refuses by name what its own model can't follow
     "midstream": _VLLM | {"any_history": True},

@@ -550,7 +550,7 @@ class EphemeralTurns:
         await self._filters.check(ask.messages, ask.spec)
         messages = tuple(one for one in ask.messages if one.role != "system" or one.content)
         named = "\n".join(message.content for message in messages if message.role == "system")
-        system = SystemPrompt(named, "" if ask.spec.raw else self._policy.system_prompt)
+        system = SystemPrompt(named, self._policy.system_prompt)
         if system.is_shared:
             messages = (Message("system", system.operators), *messages)
         model, spec, tokens = await self._model_for(

@@ -176,7 +176,7 @@ async def test_what_an_upstream_can_not_follow_is_refused_by_name(
 def test_the_example_is_a_file_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_KEY", "secret")
     settings = settings_with(config=str(EXAMPLE))
-    assert [options.name for options in tables_of(settings).upstream] == ["vllm-a", "ray"]
+    assert [options.name for options in tables_of(settings).upstream] == ["vllm-a", "vllm-b"]
     assert shown_model(settings) == "Qwen/Qwen3-8B"
     assert isinstance(engines_of(settings), UpstreamFleet)
 

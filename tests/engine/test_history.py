@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from engine.history import NO_MESSAGE, STOPPED_CALL, UNKNOWN, TemplateRules, normalized
 from engine.messages import PLAIN, Message, ReplySpec, Tool, ToolCall
-from engine.prompts.prompt import PromptBuilder, Renderer
+from engine.prompts.chat_template import ChatTemplate
+from engine.prompts.prompt import PromptBuilder
 from engine.text.formats import detect_format
 from engine.upstream.completions import prompt_of
 from engine.upstream.options import Features
@@ -255,7 +256,7 @@ def test_later_messages_leave_the_form_of_earlier_ones_alone(steps: list[str]) -
 
 
 def test_the_rules_of_a_template_are_tried_at_the_start() -> None:
-    rules = {name: Renderer(made, None).template.rules for name, made in strict_families().items()}
+    rules = {name: ChatTemplate(made).rules for name, made in strict_families().items()}
     assert rules["mistral"] == STRICT._replace(text_with_calls=False)
     assert rules["devstral"] == STRICT._replace(empty=False)
     assert rules["gemma"] == STRICT._replace(system="nowhere", tools=False)

@@ -1,4 +1,4 @@
-"""The files for vLLM and Ray Serve LLM keep to their schemas, and say the same as the upstreams that name them."""
+"""The Compose file for vLLM keeps to its schema, and says the same as the upstreams that it names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import yaml
 
 from app.models import tables_of
@@ -21,61 +20,6 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 BIN = Path(sys.executable).parent
 
 
-class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A table whose fields are those of Ray's documentation, as far as the file has them."""
-
-
-class Scaling(Strict, frozen=True):
-    min_replicas: int
-    max_replicas: int
-    target_ongoing_requests: float
-
-
-class RequestRouter(Strict, frozen=True):
-    request_router_class: str
-
-
-class Deployment(Strict, frozen=True):
-    max_ongoing_requests: int
-    autoscaling_config: Scaling
-    request_router_config: RequestRouter
-
-
-class Loading(Strict, frozen=True):
-    model_id: str
-    model_source: str
-
-
-class Llm(Strict, frozen=True):
-    model_loading_config: Loading
-    accelerator_type: str
-    engine_kwargs: dict[str, Any]
-    deployment_config: Deployment
-    experimental_configs: dict[str, int]
-
-
-class Arguments(Strict, frozen=True):
-    llm_configs: tuple[Llm, ...]
-
-
-class Application(Strict, frozen=True):
-    name: str
-    route_prefix: str
-    import_path: str
-    args: Arguments
-
-
-class Http(Strict, frozen=True):
-    host: str
-    port: int
-
-
-class ServeConfig(Strict, frozen=True):
-    proxy_location: str
-    http_options: Http
-    applications: tuple[Application, ...]
-
-
 def loaded(name: str) -> Any:
     return yaml.safe_load((DEPLOY / name).read_text())
 
@@ -83,18 +27,6 @@ def loaded(name: str) -> Any:
 def upstreams(text: str) -> dict[str, UpstreamOptions]:
     tables = tables_of(Settings(tables=tomllib.loads(text)))
     return {one.name: one for one in tables.upstream}
-
-
-def test_ray_serves_what_its_upstream_says() -> None:
-    config = msgspec.convert(loaded("ray_serve_llm.yaml"), ServeConfig)
-    [application] = config.applications
-    [llm] = application.args.llm_configs
-    upstream = upstreams((DEPLOY / "midstream.toml").read_text())["ray"]
-    assert application.import_path == "ray.serve.llm:build_openai_app"
-    assert upstream.url.endswith(f":{config.http_options.port}/v1")
-    assert upstream.model == llm.model_loading_config.model_id
-    assert upstream.context_tokens == llm.engine_kwargs["max_model_len"]
-    assert llm.experimental_configs["stream_batching_interval_ms"] == 0, "an even pace begins there"
 
 
 def test_the_compose_file_for_vllm_keeps_to_the_compose_schema() -> None:

@@ -18,7 +18,7 @@ from engine.loading.loader import load
 from engine.machine import EngineOptions
 from engine.messages import Chunk, Finished, FinishReason, Output, Started
 from engine.scheduling.core import EngineCore
-from engine.text.detokenizer import Detokenizer, Vocabulary, detokenizer_of
+from engine.text.detokenizer import Detokenizer, Vocabulary
 from engine.text.reply_text import PreparedRequest, ReplyStep, ReplyText, SamplingParams
 from tests.bench.engine.load import (
     TEMPERATURE,
@@ -76,7 +76,7 @@ class MidstreamEngine:
 
     def ask(self, request: GenerationRequest) -> RecordedReply:
         """Submit one request; its tokens are recorded as they come."""
-        reply = RecordedReply(detokenizer_of(self._vocabulary))
+        reply = RecordedReply(Detokenizer(self._vocabulary))
         sampled = msgspec.structs.replace(SAMPLED, max_new_tokens=request.new_tokens)
         salt = request.conversation
         self.core.submit(PreparedRequest(request.name, request.prompt, sampled, reply, cache_salt=salt))

@@ -36,7 +36,10 @@ MIB = 2**20
 
 def trial(compiler: GrammarCompiler, source: GrammarSource) -> str:
     """Try a grammar to the end."""
-    trials = GrammarTrials(compiler)
+    return run_out(GrammarTrials(compiler), source)
+
+
+def run_out(trials: GrammarTrials, source: GrammarSource) -> str:
     while True:
         with suppress(TrialPostponed):
             return trials(source)
@@ -184,10 +187,26 @@ def test_nobody_is_kept_waiting_by_a_grammar_that_waits_for_the_try_of_another()
         with pytest.raises(TrialPostponed):
             trials(source)
         assert time.monotonic() - began < TIMEOUT_S
-    while True:
-        with suppress(TrialPostponed):
-            assert trials(GrammarSource("first")) == COSTLY
-            break
+    assert run_out(trials, GrammarSource("first")) == COSTLY
+
+
+def test_what_was_tried_is_tried_once_as_long_as_it_is_remembered() -> None:
+    noting, noted = os.pipe()
+
+    class Noting(GrammarCompiler):
+        def matcher(self, source: GrammarSource) -> Any:
+            os.write(noted, source.text.encode())
+            return super().matcher(source)
+
+    trials = GrammarTrials(Noting(vocabulary()), remembered=2)
+    for text in "{{[{":
+        assert run_out(trials, GrammarSource(text))
+    assert os.read(noting, 99) == b"{["
+    for text in "]{[":
+        assert run_out(trials, GrammarSource(text))
+    assert os.read(noting, 99) == b"]["
+    for end in (noting, noted):
+        os.close(end)
 
 
 def test_a_try_that_dies_is_a_refusal() -> None:

@@ -18,8 +18,8 @@ from engine.text.formats import ReplyFormat
 from engine.text.reply_text import Call
 from tests.engine.chat_families import FAMILIES
 from tests.engine.constrained import CITY, HERMES_FORM, compiler, ids_of, tokenizer, vocabulary, writer
+from tests.engine.random_writer import RandomWriter
 from tests.engine.text.parse import HERMES, LLAMA, MISTRAL, MISTRAL_NAMED, family, in_json, read
-from tests.schemas.writers import RandomWriter
 
 WEATHER = Tool("weather", "", CITY)
 CLOCK = Tool("clock")

@@ -35,10 +35,10 @@ from engine.messages import (
     pack,
 )
 from engine.process.dispatcher import Dispatcher, Inbox, RequestBuilder, StepLoop
-from engine.prompts.jobs import LOST, Answer, DecodeImage, Job, Prompt, Rejected, Stopped
+from engine.prompts.jobs import LOST, Answer, DecodeImage, Job, Postponed, Prompt, Rejected
 from engine.prompts.prompt import JobHandler, PromptBuilder
 from engine.scheduling.core import EngineCore
-from engine.text.detokenizer import ByteLevelDetokenizer, Vocabulary
+from engine.text.detokenizer import Detokenizer, Vocabulary
 from engine.text.parser import ReplyPrefix
 from engine.text.reply_text import PreparedRequest, ReplyText
 from engine.vision.image import NOT_SEEN
@@ -60,7 +60,6 @@ class InlinePromptBuilder:
 
     def __init__(self) -> None:
         self._builder = JobHandler(LetterCounter())
-        self.stops = threading.Event()
         self.tried: Counter[str] = Counter()
         self.received: list[str] = []
         self.begun = threading.Event()
@@ -78,19 +77,16 @@ class InlinePromptBuilder:
         self.begun.set()
         if self.tried[job.messages[0].content] > 0:
             self.tried[job.messages[0].content] -= 1
-            return Stopped()
+            return Postponed()
         assert self.goes_on.wait(30)
-        return self._builder.build(job, self.stops.is_set)
-
-    def stop(self) -> None:
-        self.stops.set()
+        return self._builder.build(job)
 
 
 class NoText:
     """Begins replies that have no text."""
 
     def begin(self, request: Request, beginning: ReplyPrefix) -> ReplyText:
-        return ReplyText(ByteLevelDetokenizer(Vocabulary(small_tokenizer())))
+        return ReplyText(Detokenizer(Vocabulary(small_tokenizer())))
 
 
 class Gateway:
@@ -201,18 +197,15 @@ def test_a_grammar_counts_as_the_work_that_it_is(gateway: Gateway) -> None:
     assert _arrived(gateway, 5) == ["first", "long0", "long1", "held0", "held1"]
 
 
-def test_a_prompt_whose_asker_left_is_made_no_further_or_not_at_all(gateway: Gateway) -> None:
+def test_a_prompt_whose_asker_left_is_not_made(gateway: Gateway) -> None:
     gateway.made.goes_on.clear()
     gateway.send(CountRequest(1, saying("current")))
     assert gateway.made.begun.wait(30)
     gateway.send(CountRequest(2, saying("left")), Request("r", saying("gone")))
     gateway.send(CancelCount(2), Cancel("r"))
     gateway.run_job(Ping(1))
-    assert not gateway.made.stops.is_set()
-    gateway.send(CancelCount(1))
-    assert gateway.made.stops.wait(30)
     gateway.made.goes_on.set()
-    (_stopped,) = Unpacker().feed(gateway.end.recv(10_000))
+    (_current,) = Unpacker().feed(gateway.end.recv(10_000))
     assert gateway.run_job(CountRequest(3, saying("abc"))) == CountResult(3, 3)
     assert gateway.made.received == ["current", "abc"]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -172,26 +173,20 @@ def unigram() -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-@pytest.mark.parametrize("name", sorted(REWRITERS))
-def test_no_template_makes_control_tokens_of_what_people_write(name: str) -> None:
-    tokenizer, (rewritten, word) = family("", CHATML, ADDED), REWRITERS[name]
+FORGERIES: dict[str, tuple[Callable[[], PreTrainedTokenizerFast], str, str]] = {
+    **{name: (partial(family, "", CHATML, ADDED), *forged) for name, forged in REWRITERS.items()},
+    **{name: (partial(normalizing, made), "x", word) for name, (made, word) in NORMALIZERS.items()},
+    **{word: (unigram, "x", word) for word in ("</s>", "\uff1c/s\uff1e", "<|im_end|>", "<unk>")},
+}
+"""Tokenizers, what the template makes of a text `x`, and what somebody writes."""
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_neither_templates_nor_tokenizers_make_control_tokens_of_what_people_write(name: str) -> None:
+    make, rewritten, word = FORGERIES[name]
+    tokenizer = make()
     assert is_dangerous(tokenizer, rewritten, word)
     assert forged_points(tokenizer, rewritten, word) == []
-
-
-@pytest.mark.parametrize("name", sorted(NORMALIZERS))
-def test_no_tokenizer_makes_control_tokens_of_what_people_write(name: str) -> None:
-    normalizer, word = NORMALIZERS[name]
-    tokenizer = normalizing(normalizer)
-    assert is_dangerous(tokenizer, "x", word)
-    assert forged_points(tokenizer, "x", word) == []
-
-
-@pytest.mark.parametrize("word", ["</s>", "\uff1c/s\uff1e", "<|im_end|>", "<unk>"])
-def test_no_vocabulary_makes_control_tokens_of_what_people_write(word: str) -> None:
-    tokenizer = unigram()
-    assert is_dangerous(tokenizer, "x", word)
-    assert forged_points(tokenizer, "x", word) == []
 
 
 def test_no_character_of_people_counts_as_a_mark_of_ours() -> None:

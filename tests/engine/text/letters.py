@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from engine.text.detokenizer import Spelled
+from engine.text.detokenizer import Detokenizer, Spelled
 
 
-class Letters:
+class Letters(Detokenizer):
     """Each token is a letter."""
 
-    holds = False
+    holds = False  # type: ignore[assignment]  # no letter is cut
+
+    def __init__(self) -> None:
+        """Letters need no vocabulary."""
 
     def push(self, token_id: int) -> str:
         return chr(token_id)

@@ -15,10 +15,10 @@ from transformers import ByT5Tokenizer, PreTrainedTokenizerBase, PreTrainedToken
 from engine.messages import ChosenToken
 from engine.text.detokenizer import (
     MOST_HELD,
+    Detokenizer,
     Spelled,
     Vocabulary,
     ceil_boundary,
-    detokenizer_of,
     floor_boundary,
     whole_length,
 )
@@ -113,7 +113,7 @@ def at_once(tokenizer: PreTrainedTokenizerFast, token_ids: Sequence[int]) -> str
 
 
 def one_by_one(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) -> list[str]:
-    reply = detokenizer_of(Vocabulary(tokenizer))
+    reply = Detokenizer(Vocabulary(tokenizer))
     return [*(reply.push(token_id) for token_id in token_ids), reply.flush()]
 
 
@@ -156,7 +156,7 @@ def test_byte_fallback_reads_as_at_once(kind: object, pieces: list[str]) -> None
 def test_special_tokens_that_are_shown_read_as_at_once(kind: object, token_ids: list[int]) -> None:
     assert callable(kind)
     tokenizer = kind()
-    reply = detokenizer_of(Vocabulary(tokenizer).showing(None))
+    reply = Detokenizer(Vocabulary(tokenizer).showing(None))
     text = "".join([*(reply.push(token_id) for token_id in token_ids), reply.flush()])
     assert text == tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
@@ -165,7 +165,7 @@ def test_only_those_special_tokens_are_shown_that_are_named() -> None:
     tokenizer = byte_level()
     vocabulary = Vocabulary(tokenizer)
     ids = tokenizer.convert_tokens_to_ids(["<s>", "</s>", "<tool>"])
-    shown = detokenizer_of(vocabulary.showing(("</s>", "<tool>")))
+    shown = Detokenizer(vocabulary.showing(("</s>", "<tool>")))
     assert [shown.push(token_id) for token_id in ids] == ["", "</s>", "<tool>"]
     assert vocabulary.showing(None).spell(ids[1]) == Spelled("</s>", b"</s>")
     assert vocabulary.showing(()) is vocabulary
@@ -273,7 +273,7 @@ def texts_with_logprobs(
     """Each text that leaves, the last one at the reply's end, with what is told of its tokens."""
     vocabulary, parts = Vocabulary(tokenizer), []
     logprobs = ReplyLogprobs(vocabulary.spell)
-    reply = ReplyText(detokenizer_of(vocabulary), stops, logprobs)
+    reply = ReplyText(Detokenizer(vocabulary), stops, logprobs)
     for place, token_id in enumerate(token_ids):
         logprobs.score(ScoredToken(token_id, -float(place), [(token_id, -0.5)]))
         step = reply.push(token_id)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.messages import Tool
-from engine.text.formats import ReplyFormat
-from engine.text.parser import DEEPEST, LONGEST_CALL, MOST_BLANKS, MOST_BROKEN, MOST_CALLS
+from engine.text.formats import MOST_BLANKS, ReplyFormat
+from engine.text.parser import DEEPEST, LONGEST_CALL, MOST_BROKEN, MOST_CALLS
 from engine.text.reply_text import Call, Piece, Thought
 from tests.engine.text.parse import (
     FAMILIES,
@@ -51,6 +51,8 @@ ODD = add('{"a": "</tool_call> }] \\" [TOOL_CALLS]"}'), add('{ "b" : 1.50,\n "a"
         (LLAMA, f"\n{in_json(ADD, 'parameters')}; {in_json(WEATHER, 'parameters')}\n", [ADD, WEATHER]),
         (LLAMA, f"<|python_tag|>{in_json(ADD, 'parameters')}", [ADD]),
         (LLAMA, f"Well: <|python_tag|> {in_json(ADD)}; {in_json(WEATHER)}", ["Well:", ADD, WEATHER]),
+        (LLAMA, f"{in_json(ADD)} and more", [ADD, "and more"]),
+        (LLAMA, f"{in_json(ADD)}; {{}}", [ADD, "; {}"]),
         (MISTRAL, f"[TOOL_CALLS][{in_json(ADD)}]", [ADD]),
         (MISTRAL, f"[TOOL_CALLS] [{in_json(ADD)}, {in_json(WEATHER)}]", [ADD, WEATHER]),
         (MISTRAL, f"[TOOL_CALLS]add[ARGS]{ADD.arguments}", [ADD]),
@@ -97,10 +99,7 @@ def test_reasoning_that_the_prompt_opened_is_reasoning_from_the_first_letter(for
         (HERMES, f"<tool_call>{in_json(ADD)}x</tool_call>"),
         (HERMES, f"<tool_call>{in_json(ADD)[:-9]}"),
         (HERMES, '</tool_call> is an end, and so is "}"'),
-        (LLAMA, f"{in_json(ADD)} and more"),
         (LLAMA, f"so {in_json(ADD)}"),
-        (LLAMA, f"{in_json(ADD)}; and more"),
-        (LLAMA, f"{in_json(ADD)}; {{}}"),
         (LLAMA, '{"name": "Ottilie", "parameters": {"born": 1901}}'),
         (LLAMA, '{"born": 1901, "name": "add"}'),
         (LLAMA, f"{in_json(ADD)[:-1]}"),

@@ -65,7 +65,7 @@ class Engine:
     def turn(self, *messages: Message, params: Params, spec: ReplySpec) -> tuple[list[Output], Finished]:
         """A whole turn: what is told of it, and its end."""
         request = Request("r", messages, params, spec=spec)
-        made = self._builder.build(self._preparer.job(request), lambda: False)
+        made = self._builder.build(self._preparer.job(request))
         prepared = self._preparer.prepared(request, made)
         assert isinstance(prepared, PreparedRequest)
         outputs = run_out(self.core, prepared)
@@ -126,15 +126,6 @@ def test_a_reply_thinks_speaks_and_calls_and_the_turn_behind_it_reuses_the_promp
     _, second = calls.turn(*talk, params=GREEDY, spec=TOOLS)
     assert second.cached_tokens >= end.prompt_tokens - 1
     assert second.prompt_tokens == len(calls.prompts.token_ids(talk, TOOLS))
-
-
-def test_a_raw_prompt_is_answered_by_text_alone(calls: Engine) -> None:
-    """The same tokens as the template makes, and nothing of the reply is parsed."""
-    raw = Message("user", "<|im_start|>user\nhello there<|im_end|>\n<|im_start|>assistant\n")
-    outputs, end = calls.turn(raw, params=GREEDY, spec=ReplySpec(raw=True))
-    assert as_message(outputs) == Message("assistant", "".join(WORDS))
-    assert (end.reason, end.generated_tokens) == (FinishReason.STOP, len(WORDS) + 1)
-    assert end.prompt_tokens == len(calls.prompts.token_ids(HELLO, PLAIN))
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 4, 5])

@@ -188,6 +188,27 @@ async def test_what_fails_before_the_first_token_leaves_no_text(
         assert (reported.shed, reported.failures) == ((1, 0) if loss is EngineBusy else (0, 1))
 
 
+@pytest.mark.parametrize("answer", [Answer(burst=100), Answer(size=1)], ids=["in bursts", "byte by byte"])
+async def test_a_reply_is_whole_however_its_bytes_come(
+    engine: UpstreamEngine, server: UpstreamServer, answer: Answer
+) -> None:
+    server.answers = [answer]
+    assert text_of(await outputs_of(engine.generate(make_request()))) == "Hello there."
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [{"torn_after": 2}, {"cut_after": 2}, {"end_after": 2}, {"fail_after": 2, "error": {"message": "CUDA"}}],
+    ids=str,
+)
+async def test_what_fails_later_keeps_its_text(
+    engine: UpstreamEngine, server: UpstreamServer, trouble: dict[str, Any]
+) -> None:
+    server.answers = [Answer(("Hello", " there", "é"), **trouble)]
+    text, error = await failing(engine.generate(make_request()))
+    assert (text, type(error)) == ("Hello there", EngineLost)
+
+
 async def test_what_fails_before_the_first_token_is_asked_again(
     engine: UpstreamEngine, server: UpstreamServer
 ) -> None:
@@ -331,8 +352,6 @@ async def test_prompts_are_counted_upstream_where_it_can(server: UpstreamServer)
         spec = ReplySpec(tools=(Tool("look"),), template={"a": 1})
         assert await engine.count_tokens(HELLO, spec=spec) == 42
         assert server.bodies[1]["tools"][0]["function"]["name"] == "look"
-        assert await engine.count_tokens(HELLO, spec=ReplySpec(raw=True)) == 42
-        assert server.bodies[2] == {"model": "model", "prompt": "hello there"}
         server.counted = JSONResponse({"error": {"message": "roles must alternate"}}, 400)
         with pytest.raises(PromptRejected, match=r"refuses the request \(400\)"):
             await engine.count_tokens(HELLO)

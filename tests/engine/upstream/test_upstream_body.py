@@ -37,7 +37,6 @@ SHOWN = {"name": "look", "description": "Looks.", "parameters": json.loads(SCHEM
 TOOLS = {"tools": [{"type": "function", "function": SHOWN}], "tool_choice": "auto"}
 VLLM = msgspec.convert(PRESETS["vllm"], Features)
 SGLANG = msgspec.convert(PRESETS["sglang"], Features)
-DYNAMO = msgspec.convert(PRESETS["dynamo"], Features)
 EVERYTHING = Features(
     continuous_usage=True, top_k=True, repetition_penalty=True, priority="low_first", cache_salt=True
 )
@@ -168,7 +167,6 @@ def test_a_longer_prompt_is_never_estimated_shorter(text: str, more: str) -> Non
     called = (*short, Message("assistant", "", calls=(ToolCall("c", "look", text + "x"),)))
     assert estimated_tokens(called, 3.0) > plain + 4
     assert estimated_tokens(short, 3.0, ReplySpec(tools=(Tool("look", text + "x"),))) > plain + 4
-    assert estimated_tokens(short, 3.0, ReplySpec(raw=True)) == plain - 4
 
 
 @pytest.mark.parametrize(
@@ -229,8 +227,6 @@ def test_tools_and_reasoning_go_on_in_the_servers_own_words(
         (Regex("a+"), VLLM, {"structured_outputs": {"regex": "a+"}}),
         (Grammar('start: "a"'), VLLM, {"structured_outputs": {"grammar": 'start: "a"'}}),
         (Regex("a+"), SGLANG, {"regex": "a+"}),
-        (Regex("a+"), DYNAMO, {"guided_regex": "a+"}),
-        (Grammar('start: "a"'), DYNAMO, {"guided_grammar": 'start: "a"'}),
     ],
 )
 def test_a_format_goes_on_in_the_servers_own_words(
@@ -255,14 +251,13 @@ ALL = (
     ReplySpec(reasoning="high"),
     ReplySpec(template={"a": 1}),
     ReplySpec(continues=True),
-    ReplySpec(raw=True),
 )
 
 
 @pytest.mark.parametrize(
     ("features", "refused"),
     [
-        (Features(), [None] * 2 + ["format"] * 4 + [None, "template", "continues", "raw"]),
+        (Features(), [None] * 2 + ["format"] * 4 + [None, "template", "continues"]),
         (Features(tools="auto"), [None, "tools"]),
         (Features(tools="off"), ["tools", "tools"]),
         (Features(format="json_object"), [None] * 3 + ["format", "format", "format"]),
@@ -304,6 +299,5 @@ def test_every_kind_of_server_has_features_that_an_operator_may_change(server: S
     table = {"server": server, "features": {"top_k": True, "tools": "off"}}
     features = msgspec.convert(with_preset(table)["features"], Features)
     assert (features.top_k, features.tools) == (True, "off")
-    assert features.completions is bool(PRESETS[server].get("completions"))
     for left_alone in ({"server": "other"}, {"name": "up"}):
         assert with_preset(left_alone) == left_alone

@@ -149,35 +149,21 @@ async def test_what_the_sender_did_wrong_opens_no_circuit(server: UpstreamServer
         assert engine.statistics().circuit_open == 0
 
 
-async def test_what_waits_for_a_connection_can_be_given_to_another_engine(tmp_path: Path) -> None:
-    """Nothing of it has arrived anywhere, though its turn has come."""
+async def test_an_upstream_is_trusted_by_the_authority_that_the_operator_names(tmp_path: Path) -> None:
     authority, context = trustme.CA(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    came, over = asyncio.Event(), asyncio.Event()
 
-    async def shakes_hands_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if came.is_set():
-            requested.set()
-            await over.wait()
-        else:
-            came.set()
-            await writer.start_tls(context)
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}")
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}")
         writer.close()
 
-    requested = asyncio.Event()
-    async with await asyncio.start_server(shakes_hands_once, "127.0.0.1", 0) as server:
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as server:
         url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-        options = options_for(url, ca_file=str(tmp_path / "ca.pem"), timeouts=Timeouts(health_s=100))
+        options = options_for(url, ca_file=str(tmp_path / "ca.pem"))
         async with UpstreamEngine(options).running() as engine:
-            await engine.ready(5)
-            engine.generate(make_request())
-            await requested.wait()
-            assert engine.statistics().running == 1
-            assert [request.request_id for request, _ in engine.give_up_waiting()] == ["r"]
-        over.set()
+            assert await engine.ready(5)
 
 
 MIB = 1024 * 1024
