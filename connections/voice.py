@@ -48,11 +48,9 @@ from sessions.service import Sessions
 from sessions.turn.turn import Cancel
 from speech.errors import RecognitionOverload, RecognizerLost, VoiceFailed
 from speech.espeak import Espeak
-from speech.interfaces import Coding, Heard, Listening, Stopped
-from speech.listening import RecognitionStream, StreamingRecognizer
+from speech.interfaces import WIDTH, Heard, Listening, Stopped
+from speech.recognition import RecognitionStream, StreamingRecognizer
 
-PAUSE_MS = 30
-"""Silence that may be the end of the utterance: the turn begins, and is taken back if speech continues."""
 BUFFER_S, MIN_FRAME_BYTES = 8.0, 64
 """The most seconds of sound that wait for a recognizer's start, and the fewest bytes that a frame counts as."""
 RETRY_S = 0.5
@@ -156,7 +154,7 @@ class VoiceConnection:
 
         Raises BadFrame.
         """
-        if self.start.input.format == "pcm16" and len(samples) % 2:
+        if len(samples) % WIDTH:
             raise BadFrame("pcm16 audio must have two bytes per sample.")
         if self._hearing is None:
             if self._buffer is not None:
@@ -243,10 +241,8 @@ class VoiceConnection:
     async def _recognize(self, voice_service: VoiceService, conversation: VoiceConversation) -> None:
         start, detection = self.start, self.start.turn_detection
         listening = Listening(
-            coding=Coding(start.input.format),
             rate=start.input.rate,
             detects=detection.type == "vad",
-            pause_ms=PAUSE_MS,
             silence_ms=detection.silence_ms,
             unfinished_ms=detection.unfinished_ms,
             finished_ms=detection.finished_ms,
@@ -292,8 +288,7 @@ class _AudioBuffer:
     """Sound that waits for the recognizer's first start: `BUFFER_S` at most; more is dropped."""
 
     def __init__(self, start: AudioStart) -> None:
-        width = 2 if start.input.format == "pcm16" else 1
-        self._bytes_left = int(start.input.rate * width * BUFFER_S)
+        self._bytes_left = int(start.input.rate * WIDTH * BUFFER_S)
         self._waiting: list[Callable[[RecognitionStream], None]] = []
 
     def put(self, what: Callable[[RecognitionStream], None], size: int = MIN_FRAME_BYTES) -> None:

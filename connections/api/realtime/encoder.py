@@ -85,6 +85,7 @@ from sessions.events import (
 from sessions.limits.bounds import MAX_FRAME_BYTES
 from sessions.records import RUNNING
 from sessions.turn.tool_calls import CANCELLED, result_text
+from speech.interfaces import WIDTH
 
 _LOST = "Some events were lost. Reconnect with ?conversation_id= to get the current state."
 _EXPIRED = "The token has expired: reconnect with a new one."
@@ -650,7 +651,7 @@ class SpokenReplies:
 
     def begin(self, reply: AudioReply) -> None:
         """Note a turn's sound format."""
-        bytes_per_ms = reply.rate * (2 if reply.format == "pcm16" else 1) / 1000
+        bytes_per_ms = reply.rate * WIDTH / 1000
         self._playbacks[reply.turn_id].bytes_per_ms = bytes_per_ms
 
     def sent(self, sound: Sound) -> None:

@@ -30,7 +30,7 @@ from connections.api.realtime.events import (
 )
 from connections.api.requests import VOICES, is_neutral
 from connections.protocol import frames, params
-from connections.protocol.audio import AudioInput, AudioOutput, AudioStart, Format, TurnDetection
+from connections.protocol.audio import AudioInput, AudioOutput, AudioStart, TurnDetection
 from connections.protocol.base import Limits
 from connections.protocol.errors import BadParams, validation_problem
 from sessions.tools.tool_registry import ToolRegistry
@@ -55,15 +55,8 @@ NO_SOUND = "Audio input is off: the operator can enable it (MIDSTREAM_SPEECH)."
 _NO_SERVER_TOOLS = ToolRegistry()
 """A session's tools are run by its client."""
 PCM_RATE = 24_000
-TELEPHONE_RATE = 8_000
 SILENCES_MS = {"low": 1500, "medium": 800, "auto": 800, "high": 500}
 """The silence that ends a turn, by `eagerness`; less is enough if the sentence is complete by its grammar."""
-_FORMATS: dict[str, tuple[Format, int]] = {
-    "audio/pcm": ("pcm16", PCM_RATE),
-    "audio/pcmu": ("mulaw", TELEPHONE_RATE),
-    "audio/pcma": ("alaw", TELEPHONE_RATE),
-}
-_FORMAT_NAMES = {coding: name for name, (coding, _) in _FORMATS.items()}
 PREFIX_PADDING_MS = 300
 """The recognizer gets this much sound before speech, whatever `prefix_padding_ms` says."""
 _MIN_THRESHOLD = 0.05
@@ -293,11 +286,13 @@ class AudioConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def shown(self) -> AudioOptions:
         """Return the settings as the client sees them."""
-        output = AudioOutputOptions(format=_named_format(self.output), voice=self.voice, speed=1.0)
+        output = AudioOutputOptions(format=AudioFormat(rate=self.output.rate), voice=self.voice, speed=1.0)
         detection = None if self.detection is None else _with_defaults(self.detection)
         return AudioOptions(
             input=AudioInputOptions(
-                format=_named_format(self.input), turn_detection=detection, transcription=self.transcription
+                format=AudioFormat(rate=self.input.rate),
+                turn_detection=detection,
+                transcription=self.transcription,
             ),
             output=UNSET if self.transcribes else output,
         )
@@ -330,11 +325,6 @@ def with_audio_options(
     if isinstance(options.output, AudioOutputOptions):
         settings = _with_output(settings, options.output, f"{where}.audio.output")
     return settings
-
-
-def _named_format(sound: AudioInput | AudioOutput) -> AudioFormat:
-    """Return a format for clients."""
-    return AudioFormat(_FORMAT_NAMES[sound.format], sound.rate if sound.format == "pcm16" else None)
 
 
 def _with_defaults(requested: Detection) -> Detection:
@@ -375,8 +365,8 @@ def _with_modalities(settings: AudioConfig, named: Sequence[str], field: str) ->
 
 def _with_input(settings: AudioConfig, options: AudioInputOptions, field: str) -> AudioConfig:
     if isinstance(options.format, AudioFormat):
-        coding, rate = _coding(options.format, f"{field}.format")
-        settings = msgspec.structs.replace(settings, input=AudioInput(format=coding, rate=rate))
+        rate = _rate(options.format, f"{field}.format")
+        settings = msgspec.structs.replace(settings, input=AudioInput(rate=rate))
     if not isinstance(options.turn_detection, UnsetType):
         if options.turn_detection is not None:
             _check(options.turn_detection, f"{field}.turn_detection")
@@ -394,8 +384,8 @@ def _with_input(settings: AudioConfig, options: AudioInputOptions, field: str) -
 def _with_output(settings: AudioConfig, options: AudioOutputOptions, field: str) -> AudioConfig:
     output = settings.output
     if isinstance(options.format, AudioFormat):
-        coding, rate = _coding(options.format, f"{field}.format")
-        output = msgspec.structs.replace(output, format=coding, rate=rate)
+        rate = _rate(options.format, f"{field}.format")
+        output = msgspec.structs.replace(output, rate=rate)
     if not isinstance(options.voice, UnsetType):
         output = msgspec.structs.replace(
             output, voice=_voice(options.voice, settings.voices, f"{field}.voice")
@@ -407,16 +397,13 @@ def _with_output(settings: AudioConfig, options: AudioOutputOptions, field: str)
     return msgspec.structs.replace(settings, output=output)
 
 
-def _coding(requested: AudioFormat, field: str) -> tuple[Format, int]:
-    if (known := _FORMATS.get(requested.type)) is None:
-        raise InvalidEvent(f"must be one of {', '.join(_FORMATS)}.", field=f"{field}.type")
-    coding, usual = known
-    rate = usual if requested.rate is None else requested.rate
-    if coding != "pcm16" and rate != TELEPHONE_RATE:
-        raise InvalidEvent(f"must be {TELEPHONE_RATE}.", field=f"{field}.rate")
+def _rate(requested: AudioFormat, field: str) -> int:
+    if requested.type != "audio/pcm":
+        raise InvalidEvent("must be audio/pcm.", field=f"{field}.type")
+    rate = PCM_RATE if requested.rate is None else requested.rate
     if not LOWEST_RATE <= rate <= HIGHEST_RATE:
         raise InvalidEvent(f"must be {LOWEST_RATE} to {HIGHEST_RATE}.", field=f"{field}.rate")
-    return coding, rate
+    return rate
 
 
 def _voice(name: str | None, voices: tuple[str, ...], field: str) -> str | None:

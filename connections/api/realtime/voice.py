@@ -52,7 +52,7 @@ from connections.turn_taking import Action, ReplyAction, SpeechEdge, TranscriptU
 from connections.voice import MAX_REPLIES, VoiceConnection, VoiceConversation, VoiceMessage, VoiceService
 from sessions.errors import Refused
 from speech.errors import RecognitionOverload, RecognizerLost
-from speech.interfaces import Coding, Listening, Stopped
+from speech.interfaces import WIDTH, Listening, Stopped
 
 PLAYBACK_TICK_S = 0.05
 """How often the played sound is noted."""
@@ -142,11 +142,11 @@ class RealtimeVoiceConnection(VoiceConnection):
     def append(self, audio: str) -> None:
         """Take the microphone's sound, in base64. It is dropped if nothing listens. Raises InvalidEvent."""
         form = self._settings.input
-        sound = decoded(audio, form, "audio")
+        sound = decoded(audio, "audio")
         self.listen()
         if (listens := self._active) is None:
             return
-        bytes_per_s = form.rate * (2 if form.format == "pcm16" else 1)
+        bytes_per_s = form.rate * WIDTH
         self._sent_ms += len(sound) * 1000 / bytes_per_s
         if self.is_listening and listens.start.input == form and not listens.is_over:
             self.feed(sound)
@@ -188,8 +188,8 @@ class RealtimeVoiceConnection(VoiceConnection):
         form, voice_service = self._settings.input, self._voice_service
         assert voice_service is not None  # noqa: S101 - it was created with one
         language = voice_service.language_of(self._settings.start(self._session.conversation_id))
-        listening = Listening(coding=Coding(form.format), rate=form.rate, detects=False, language=language)
-        sound = decoded(audio, form, field)
+        listening = Listening(rate=form.rate, detects=False, language=language)
+        sound = decoded(audio, field)
         with voice_service.slot(self.connection.caller.subject):
             try:
                 async with voice_service.ear.listen(listening, owner=str(self.connection.owner)) as hearing:
@@ -434,13 +434,13 @@ async def _run_in_order(slows: Iterable[PendingWork]) -> None:
         await slow
 
 
-def decoded(audio: str, form: AudioInput, field: str) -> bytes:
+def decoded(audio: str, field: str) -> bytes:
     """Return sound from base64. Raises InvalidEvent."""
     try:
         sound = b64decode(audio, validate=True)
     except ValueError:
         raise InvalidEvent("must be base64.", field=field) from None
-    if form.format == "pcm16" and len(sound) % 2:
+    if len(sound) % WIDTH:
         raise InvalidEvent("must have two bytes per sample.", field=field)
     return sound
 
