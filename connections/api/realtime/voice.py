@@ -8,31 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64decode
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from math import inf
 
 import msgspec
 
-from connections.api.realtime.encoder import RealtimeEventEncoder, RealtimeFrame, Speculation, response_id
-from connections.api.realtime.events import (
-    Cleared,
-    Committed,
-    Duration,
-    InvalidEvent,
-    Message,
-    OutputCleared,
-    ServerEvent,
-    SpeechStarted,
-    SpeechStopped,
-    SpokenContent,
-    TranscriptCompleted,
-    TranscriptDelta,
-    complete_item,
-)
+from connections.api.realtime.encoder import RealtimeEventEncoder, RealtimeFrame, Speculation
+from connections.api.realtime.events import Event, InvalidEvent, complete_item, event
 from connections.api.realtime.session import Item, ItemState, new_item_id
 from connections.api.realtime.settings import AudioConfig
-from connections.connection import ChainedWork, Connection, Handler, PendingWork, error_frame
+from connections.connection import Connection, Handler, PendingWork, error_frame
 from connections.native.handler import ClientMessage
 from connections.protocol.audio import (
     AudioClear,
@@ -51,8 +37,7 @@ from connections.spoken_reply import SpokenReply
 from connections.turn_taking import Action, ReplyAction, SpeechEdge, TranscriptUpdate
 from connections.voice import MAX_REPLIES, VoiceConnection, VoiceConversation, VoiceMessage, VoiceService
 from sessions.errors import Refused
-from speech.errors import RecognitionOverload, RecognizerLost
-from speech.interfaces import WIDTH, Listening, Stopped
+from speech.interfaces import WIDTH
 
 PLAYBACK_TICK_S = 0.05
 """How often the played sound is noted."""
@@ -62,6 +47,7 @@ COMMIT_TIMEOUT_S = 20.0
 """How long a `commit` waits for a recognizer, which may have to be started first."""
 RETRY_S = 1.0
 """Pause before a refused start is tried again."""
+_TRANSCRIPTION = "conversation.item.input_audio_transcription"
 _TAKEN_ELSEWHERE = (
     "Another connection now has the audio of this conversation. To use audio here again, send session.update."
 )
@@ -181,26 +167,7 @@ class RealtimeVoiceConnection(VoiceConnection):
         self._forget_sound()
         if self.conversation is not None:
             self.handle(AudioClear(conversation_id=self._session.conversation_id))
-        self._send_events(Cleared())
-
-    async def understand(self, audio: str, field: str) -> str:
-        """Return the words of sound not from the microphone, in a slot. Raises InvalidEvent, Overloaded."""
-        form, voice_service = self._settings.input, self._voice_service
-        assert voice_service is not None  # noqa: S101 - it was created with one
-        language = voice_service.language_of(self._settings.start(self._session.conversation_id))
-        listening = Listening(rate=form.rate, detects=False, language=language)
-        sound = decoded(audio, field)
-        with voice_service.slot(self.connection.caller.subject):
-            try:
-                async with voice_service.ear.listen(listening, owner=str(self.connection.owner)) as hearing:
-                    hearing.feed(sound)
-                    hearing.commit()
-                    async for heard in hearing.events():
-                        if isinstance(heard, Stopped):
-                            return heard.text
-            except (RecognizerLost, RecognitionOverload) as why:
-                raise InvalidEvent(str(why), code="speech_unavailable") from None
-        return ""
+        self._send_events(event("input_audio_buffer.cleared"))
 
     async def answer(self, send: Send, output: AudioOutput) -> None:
         """Have a typed message answered, and the reply spoken. Raises InvalidEvent, Overloaded."""
@@ -220,17 +187,6 @@ class RealtimeVoiceConnection(VoiceConnection):
         return self.inner.handle(
             self.connection, Cancel(turn_id=turn_id, conversation_id=self._session.conversation_id)
         )
-
-    def clear_output(self) -> PendingWork | None:
-        """End the current reply, at what was heard by now. A guess is not played."""
-        slows: list[PendingWork] = []
-        for turn_id in [
-            one.turn_id for one in self._playing if one.turn_id and not (one.is_over or one.is_guess)
-        ]:
-            if (slow := self.truncate(turn_id, self._spoken_replies.heard_ms(turn_id))) is not None:
-                slows.append(slow)
-            self._send_events(OutputCleared(response_id=response_id(turn_id)))
-        return ChainedWork(_run_in_order(slows), *slows) if slows else None
 
     def push(self, frame: Frame) -> None:
         """Send a frame to the client, in this endpoint's terms."""
@@ -261,12 +217,13 @@ class RealtimeVoiceConnection(VoiceConnection):
                 utterance.ms = round(sent_ms) if started_ms is None else max(0, at_ms - started_ms)
                 utterance.stopped_ms = at_ms
                 if utterance.is_announced:
-                    self._send_events(SpeechStopped(audio_end_ms=at_ms, item_id=utterance.item_id))
+                    self._send_stop()
             case TranscriptUpdate(text, False) if utterance.is_announced and self._settings.transcription:
                 known = utterance.sent
                 if text.startswith(known) and text != known:  # each text extends the one before
                     utterance.sent = text
-                    self._send_events(TranscriptDelta(item_id=utterance.item_id, delta=text[len(known) :]))
+                    about = {"item_id": utterance.item_id, "content_index": 0}
+                    self._send_events(event(f"{_TRANSCRIPTION}.delta", **about, delta=text[len(known) :]))
             case TranscriptUpdate(text, True):
                 self._resolve_commit(text)
             case ReplyAction.CUT:
@@ -276,8 +233,7 @@ class RealtimeVoiceConnection(VoiceConnection):
                 if not utterance.is_announced and utterance.started_ms is not None:
                     self._send_start()
                     if utterance.stopped_ms is not None:
-                        stopped = SpeechStopped(audio_end_ms=utterance.stopped_ms, item_id=utterance.item_id)
-                        self._send_events(stopped)
+                        self._send_stop()
             case ReplyAction.CONFIRM if self._guess is not None:
                 (request_id, text), self._guess = self._guess, None
                 self._commit(text, ItemState.PENDING)
@@ -384,13 +340,18 @@ class RealtimeVoiceConnection(VoiceConnection):
         """Forget the sound so far: it is not part of the next utterance."""
         self._sent_ms = self._committed_ms = 0.0
 
-    def _send_events(self, *events: ServerEvent) -> None:
+    def _send_events(self, *events: Event) -> None:
         self.connection.push(RealtimeFrame(events=events))
 
     def _send_start(self) -> None:
         utterance = self._utterance
         utterance.is_announced = True
-        self._send_events(SpeechStarted(audio_start_ms=utterance.started_ms or 0, item_id=utterance.item_id))
+        about = {"audio_start_ms": utterance.started_ms or 0, "item_id": utterance.item_id}
+        self._send_events(event("input_audio_buffer.speech_started", **about))
+
+    def _send_stop(self) -> None:
+        about = {"audio_end_ms": self._utterance.stopped_ms, "item_id": self._utterance.item_id}
+        self._send_events(event("input_audio_buffer.speech_stopped", **about))
 
     def _commit(self, text: str, state: ItemState) -> None:
         """Make the utterance an item; if nothing will answer the item, it is stored at once."""
@@ -406,14 +367,15 @@ class RealtimeVoiceConnection(VoiceConnection):
         else:
             previous = self._session.items.create(item, after=None)
         shown = item.shown()
-        if has_transcript and isinstance(shown, Message):
-            shown = msgspec.structs.replace(shown, content=(SpokenContent("input_audio", None),))
-        committed = Committed(previous_item_id=previous, item_id=utterance.item_id)
-        events = [*gone, committed, *complete_item(previous, shown)]
         if has_transcript:
-            usage = Duration(utterance.ms / 1000)
-            events.append(TranscriptCompleted(item_id=utterance.item_id, transcript=text, usage=usage))
-        self._send_events(*events)
+            shown["content"] = [{"type": "input_audio", "transcript": None}]  # it follows in an event
+        about = {"previous_item_id": previous, "item_id": utterance.item_id}
+        committed = event("input_audio_buffer.committed", **about)
+        self._send_events(*gone, committed, *complete_item(previous, shown))
+        if has_transcript:
+            about = {"item_id": utterance.item_id, "content_index": 0, "transcript": text}
+            usage = {"type": "duration", "seconds": utterance.ms / 1000}
+            self._send_events(event(f"{_TRANSCRIPTION}.completed", **about, usage=usage))
 
 
 class _ListeningSession(msgspec.Struct):
@@ -427,11 +389,6 @@ class _ListeningSession(msgspec.Struct):
     is_over: bool = False
     speaks: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     hears: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
-
-
-async def _run_in_order(slows: Iterable[PendingWork]) -> None:
-    for slow in slows:
-        await slow
 
 
 def decoded(audio: str, field: str) -> bytes:
