@@ -85,7 +85,7 @@ class VoiceConnection:
     """A connection that may speak, in one conversation at a time.
 
     `reports_late`: it reports what was heard of a reply after a cut, not while it is played. Then it plays only
-    replies to itself.
+    replies to itself, and no reply begins before the end of an utterance is certain.
     """
 
     reports_late = False
@@ -136,7 +136,7 @@ class VoiceConnection:
     def on_action(self, act: Action, *, talking: bool) -> None:
         """Do nothing: this endpoint's clients get frames about it."""
 
-    def message(self, send: Send, *, is_guess: bool) -> Send | None:  # noqa: ARG002 - other endpoints take their time
+    def message(self, send: Send) -> Send | None:
         """Return the message unchanged."""
         return send
 
@@ -342,7 +342,7 @@ class VoiceConversation:
         """
         self.forget()
         self.speaker = speaker
-        self._turn_taking = _policy(speaker.start)
+        self._turn_taking = _policy(speaker.start, guesses=not speaker.reports_late)
         for reply in [one for one in self._replies if not one.is_over]:
             if speaker.reports_late:
                 self._cancel(reply)
@@ -445,7 +445,7 @@ class VoiceConversation:
             grace_s=start.grace_s,
             params=Params(model=start.model),
         )
-        if (prepared := speaker.message(send, is_guess=is_guess)) is None:
+        if (prepared := speaker.message(send)) is None:
             return
         try:
             self._begin_turn(speaker, prepared, start.output, is_guess=is_guess)
@@ -537,13 +537,13 @@ class VoiceConversation:
             _log.exception("speculative turn not rolled back", conversation_id=self.conversation_id)
 
 
-def _policy(start: AudioStart) -> TurnTakingPolicy:
+def _policy(start: AudioStart, *, guesses: bool = True) -> TurnTakingPolicy:
     detection = start.turn_detection
     detects_speech = detection.type == "vad"
     return TurnTakingPolicy(
         interrupts=detects_speech and detection.interrupt,
         interrupt_ms=detection.interrupt_ms,
-        guesses=detects_speech and start.output is not None,
+        guesses=guesses and detects_speech and start.output is not None,
     )
 
 

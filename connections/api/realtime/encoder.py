@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from time import monotonic
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -114,8 +114,6 @@ class RealtimeEventEncoder:
 
     def encode(self, frame: Frame) -> Sequence[Event]:  # noqa: C901, PLR0911, PLR0912 - one for each kind
         """Return the events of a frame; none if the protocol has no word for it. Server tools are not shown here."""
-        if self.spoken.holds_back(frame):
-            return ()
         match frame:
             case RealtimeFrame():
                 return frame.events
@@ -127,8 +125,6 @@ class RealtimeEventEncoder:
                 return self._call(frame, frame.turn_id)
             case ToolState() if frame.state.is_settled:
                 return self._call_output(frame.call_id, result_text(frame))
-            case Speculation():
-                return [one for kept in self.spoken.resolve(frame) for one in self.encode(kept)]
             case AudioReply():
                 self.spoken.begin(frame)
             case Sound():
@@ -610,15 +606,8 @@ class RealtimeCodec:
         return f"{self._event_ids}_{self._sent_count}"
 
 
-class Speculation(ServerFrame, frozen=True, kw_only=True, tag="realtime.guess"):
-    """A turn that began at a pause, by its `request_id`. `void`: its message was refused."""
-
-    request_id: str
-    status: Literal["up", "true", "false", "void"]
-
-
 class SpokenReplies:
-    """The spoken replies of one session: holds back guesses until they are right; notes what was heard.
+    """Notes how much of the spoken replies of one session was heard.
 
     Clients of this protocol play sound as it comes, and report only when they stop. So a reply is assumed to be played from
     its first sound on, without a gap if sound came in time, `LAG_MS` after it was sent.
@@ -628,35 +617,6 @@ class SpokenReplies:
         """`clock`: in seconds."""
         self._clock = clock
         self._playbacks: defaultdict[str, Playback] = defaultdict(Playback)
-        self._guesses: dict[str, list[Frame] | None] = {}  # None: the guess was wrong, and is never sent
-        self._turns: dict[str, str] = {}  # guesses by their turns
-
-    def holds_back(self, frame: Frame) -> bool:
-        """Return whether a frame belongs to a guess; keep it until that is right or wrong. A pause has few."""
-        turn_id = getattr(frame, "turn_id", None)
-        if not self._guesses or turn_id is None:
-            return False
-        if isinstance(frame, Accepted) and frame.client_msg_id in self._guesses:
-            self._turns[turn_id] = frame.client_msg_id
-        if (request_id := self._turns.get(turn_id)) is None:
-            return False
-        if (kept := self._guesses[request_id]) is not None:
-            kept.append(frame)
-        elif isinstance(frame, Done):
-            self._forget(request_id)
-        return True
-
-    def resolve(self, guess: Speculation) -> Sequence[Frame]:
-        """Note the outcome of a guess; return the frames to send now."""
-        if guess.status == "up":
-            self._guesses[guess.request_id] = []
-            return ()
-        kept = self._guesses.get(guess.request_id) or ()
-        if guess.status == "false" and not any(isinstance(frame, Done) for frame in kept):
-            self._guesses[guess.request_id] = None  # its turn's end is on its way
-            return ()
-        self._forget(guess.request_id)
-        return kept if guess.status == "true" else ()
 
     def begin(self, reply: AudioReply) -> None:
         """Note a turn's sound format."""
@@ -699,10 +659,6 @@ class SpokenReplies:
         else:
             play.ms = play.reported_ms
         return play
-
-    def _forget(self, request_id: str) -> None:
-        self._guesses.pop(request_id, None)
-        self._turns = {turn: name for turn, name in self._turns.items() if name != request_id}
 
 
 class Playback(msgspec.Struct):

@@ -1,7 +1,7 @@
 """A session's sound: the microphone's sound goes to the recognizer, and replies are played by a clock.
 
 An utterance becomes an item, and a message of the session. Speech over a reply is reported once it ends the reply, so that a
-cough empties no player. A guess is reported once it is right.
+cough empties no player.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from math import inf
 
 import msgspec
 
-from connections.api.realtime.encoder import RealtimeEventEncoder, RealtimeFrame, Speculation
+from connections.api.realtime.encoder import RealtimeEventEncoder, RealtimeFrame
 from connections.api.realtime.events import Event, InvalidEvent, complete_item, event
 from connections.api.realtime.session import Item, ItemState, new_item_id
 from connections.api.realtime.settings import AudioConfig
@@ -65,7 +65,6 @@ class RealtimeVoiceConnection(VoiceConnection):
         self._session = encoder.session
         self._spoken_replies = encoder.spoken
         self._utterance = _Utterance()
-        self._guess: tuple[str, str] | None = None  # its `request_id`, and the words understood at a pause
         self._sent_ms = self._committed_ms = 0.0  # received sound, and that of the ended utterance
         self._playing: list[SpokenReply] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -201,7 +200,7 @@ class RealtimeVoiceConnection(VoiceConnection):
             case _:
                 self.connection.push(frame)
 
-    def on_action(self, act: Action, *, talking: bool) -> None:  # noqa: C901, PLR0912 - one for each kind
+    def on_action(self, act: Action, *, talking: bool) -> None:
         """Send an action's events. `talking`: a reply is being made or played."""
         utterance = self._utterance
         match act:
@@ -219,51 +218,23 @@ class RealtimeVoiceConnection(VoiceConnection):
                 if utterance.is_announced:
                     self._send_stop()
             case TranscriptUpdate(text, False) if utterance.is_announced and self._settings.transcription:
-                known = utterance.sent
-                if text.startswith(known) and text != known:  # each text extends the one before
-                    utterance.sent = text
-                    about = {"item_id": utterance.item_id, "content_index": 0}
-                    self._send_events(event(f"{_TRANSCRIPTION}.delta", **about, delta=text[len(known) :]))
+                about = {"item_id": utterance.item_id, "content_index": 0}
+                delta = text.removeprefix(utterance.sent)  # each text extends the one before
+                self._send_events(event(f"{_TRANSCRIPTION}.delta", **about, delta=delta))
+                utterance.sent = text
             case TranscriptUpdate(text, True):
                 self._resolve_commit(text)
             case ReplyAction.CUT:
-                for reply in self._playing:
-                    if not reply.is_over:
-                        self._spoken_replies.interrupt(reply.turn_id)
-                if not utterance.is_announced and utterance.started_ms is not None:
-                    self._send_start()
-                    if utterance.stopped_ms is not None:
-                        self._send_stop()
-            case ReplyAction.CONFIRM if self._guess is not None:
-                (request_id, text), self._guess = self._guess, None
-                self._commit(text, ItemState.PENDING)
-                self.connection.push(Speculation(request_id=request_id, status="true"))
-            case ReplyAction.CONFIRM:  # nothing was sent
-                self._commit(utterance.text, ItemState.WAITING)
-            case ReplyAction.ROLL_BACK if self._guess is not None:
-                (request_id, _), self._guess = self._guess, None
-                self._session.requeue(request_id)
-                self.connection.push(Speculation(request_id=request_id, status="false"))
+                self._interrupt()
 
-    def message(self, send: Send, *, is_guess: bool) -> Send | None:
+    def message(self, send: Send) -> Send | None:
         """Make the utterance an item; return the message if the session answers at once, else it waits."""
-        utterance, request_id = self._utterance, send.client_msg_id
-        utterance.text = send.content
-        if is_guess and self._settings.creates:
-            self._guess = request_id, send.content
-            self.connection.push(Speculation(request_id=request_id, status="up"))
-        elif not is_guess:
-            self._commit(send.content, ItemState.WAITING)
-        if not self._settings.creates:
-            return None
-        return self._session.speech_message(send, self._utterance.item_id)
+        self._commit(send.content, ItemState.WAITING)
+        return self._session.speech_message(send, self._utterance.item_id) if self._settings.creates else None
 
     def refused(self, send: Send) -> None:
         """Let the utterance wait as an item."""
         self._session.requeue(send.client_msg_id)
-        if self._guess is not None and self._guess[0] == send.client_msg_id:
-            self._guess = None
-        self.connection.push(Speculation(request_id=send.client_msg_id, status="void"))
 
     async def send_message(self, request: VoiceMessage) -> None:
         """Send a message for the connection. Raises Refused."""
@@ -276,9 +247,6 @@ class RealtimeVoiceConnection(VoiceConnection):
         except BaseException:
             self.refused(request.send)
             raise
-        if reply is not None and reply.is_withdrawn and not reply.turn_id:
-            # no turn of the message will end
-            self.connection.push(Speculation(request_id=request.send.client_msg_id, status="void"))
 
     def listening_started(self) -> None:
         """Listen to early sound first."""
@@ -342,6 +310,16 @@ class RealtimeVoiceConnection(VoiceConnection):
 
     def _send_events(self, *events: Event) -> None:
         self.connection.push(RealtimeFrame(events=events))
+
+    def _interrupt(self) -> None:
+        """Note that speech ended the replies, and report the speech."""
+        for reply in self._playing:
+            if not reply.is_over:
+                self._spoken_replies.interrupt(reply.turn_id)
+        if not self._utterance.is_announced and self._utterance.started_ms is not None:
+            self._send_start()
+            if self._utterance.stopped_ms is not None:
+                self._send_stop()
 
     def _send_start(self) -> None:
         utterance = self._utterance
