@@ -88,16 +88,6 @@ def agreed_end(before: Sequence[str], now: str, committed: int, *, finished: boo
     return end
 
 
-def wait_k_end(now: str, committed: int, *, read: int, wait: int, finished: bool) -> int:
-    """Return the end of the words that may be published, `wait` words behind the `read` words of the source.
-
-    Wait-k (Ma et al., STACL, ACL 2019).
-    """
-    allowed = read - wait - len(units(now[:committed]))
-    newer = _without_end(whole_units(now[committed:], finished=finished))
-    return committed + sum(map(len, newer[: max(0, allowed)]))
-
-
 def _without_end(found: list[str]) -> list[str]:
     return found[:-1] if found and ends_a_sentence(found[-1]) else found
 
@@ -133,7 +123,6 @@ class Target:
         "_before",
         "_current",
         "_hypothesis",
-        "_k",
         "_last",
         "_policy",
         "_read",
@@ -143,12 +132,9 @@ class Target:
         "src_off",
     )
 
-    def __init__(
-        self, committed: PublishPolicy, *, wait: int, text: str = "", alignment: Alignment = _START
-    ) -> None:
+    def __init__(self, committed: PublishPolicy, *, text: str = "", alignment: Alignment = _START) -> None:
         """Begin, or continue after `text`, of which the current segment's part begins at `alignment`."""
         self._policy = committed
-        self._k = wait
         self._text = text
         self._segment = text[alignment.off :].lstrip()  # the current segment's published target
         self._before: list[str] = []
@@ -191,15 +177,9 @@ class Target:
         text = source.text[segment.start : segment.end]
         if not segment.is_closed:
             text = text if source.text[segment.end :] else text[: whole_words(text)].rstrip()
-            if not text or text == self._read or not self._may_commit(text):
+            if not text or text == self._read or self._policy == "segment":
                 return None
         return SegmentDecode(text, self._segment, segment.start + len(text), segment.is_closed)
-
-    def _may_commit(self, text: str) -> bool:
-        """Return whether any more words of an incomplete sentence may be published."""
-        if self._policy == "wait":
-            return len(units(text)) - self._k > len(units(self._segment))
-        return self._policy == "agreement"
 
     def _stands_at_an_end(self, source: GrowingText) -> bool:
         segment = next_segment(source.text, self.alignments[-1].src, final=True)
@@ -220,8 +200,6 @@ class Target:
         segment_decode = self._current_decode()
         if segment_decode.is_closed:
             return False
-        if self._policy == "wait":
-            return not self._may_commit(segment_decode.text)
         return len(units(self._hypothesis[len(self._segment) :])) > AHEAD
 
     def begin(self, segment_decode: SegmentDecode) -> None:
@@ -264,10 +242,7 @@ class Target:
         if segment_decode.is_closed:
             return len(self._hypothesis.rstrip())
         committed = len(self._segment)
-        if self._policy == "agreement":
-            return agreed_end(self._before, self._hypothesis, committed, finished=finished)
-        read = len(units(segment_decode.text))
-        return wait_k_end(self._hypothesis, committed, read=read, wait=self._k, finished=finished)
+        return agreed_end(self._before, self._hypothesis, committed, finished=finished)
 
     def _commit(self, segment_decode: SegmentDecode, end: int, source: GrowingText) -> str:
         new = self._hypothesis[len(self._segment) : end]

@@ -117,9 +117,7 @@ class Interpretation:
         self.options = options
         self.source = GrowingText(message.content, is_final=options.is_final)
         alignment = Alignment(options.src, options.off)
-        self.translation = Target(
-            options.publish_policy, wait=options.wait_words, text=text, alignment=alignment
-        )
+        self.translation = Target(options.publish_policy, text=text, alignment=alignment)
         self.growing = asyncio.Lock()
         self.news = asyncio.Event()
         self._message = message

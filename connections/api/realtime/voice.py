@@ -396,6 +396,5 @@ class _Utterance(msgspec.Struct):
     item_id: str = msgspec.field(default_factory=new_item_id)
     is_announced: bool = False
     is_committed: bool = False
-    text: str = ""
     sent: str = ""
     ms: int = 0

@@ -44,7 +44,7 @@ def begin(
         content="",
         place=Append(),
         on_busy=on_busy,
-        source=SourceState("en", target, policy, 3),
+        source=SourceState("en", target, policy),
     )
     return chat.sessions.turns.send(
         chat.owner, reader or chat.reader, send, GenerationConfig(Params(do_sample=False))
