@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
-import msgspec
 import pytest
 
 from engine.messages import Message
@@ -15,7 +13,7 @@ from engine.scripted import FEATURES, ScriptedEngine
 from tests.app.in_process_service import InProcessService, Socket, serving
 from tests.app.realtime_client import create, prompts, session
 from tests.app.test_attachments import large, vision_engine
-from tests.sample_images import JPEG, PNG, Picture
+from tests.sample_images import PNG, Picture
 from tests.sessions.store.storage_quotas import MIB
 
 
@@ -67,22 +65,3 @@ async def test_where_an_image_stood_is_forgotten_with_its_message(
         await native.send(type="send", attachments=[PNG.image.digest], **frame)
         await native.until("done")
     assert prompts(running.engine) == [(Message("user", "And this?", images=(PNG.image,)),)]
-
-
-async def test_an_image_that_was_uploaded_is_named(running: InProcessService, socket: Socket) -> None:
-    """So it may be larger than an event."""
-    async with httpx.AsyncClient(base_url=running.url) as client:
-        for who in ("ann", "bob"):
-            await client.post(
-                "/v1/attachments", content=(PNG if who == "ann" else JPEG).data, params={"client_id": who}
-            )
-    mine = {"type": "input_image", "attachment_id": PNG.image.digest, "detail": "high"}
-    added = await create(socket, "", item={"content": [mine]})
-    assert added["item"]["content"] == [{"image_url": None} | mine]
-    theirs = {"type": "input_image", "attachment_id": JPEG.image.digest}
-    error = (await socket.ask(type="conversation.item.create", item=item(theirs)))["error"]
-    assert (error["code"], error["param"]) == ("not_found", "item.content[0].attachment_id")
-    await socket.send(type="response.create")
-    await socket.next("response.done")
-    image = msgspec.structs.replace(PNG.image, detail="high")
-    assert prompts(running.engine) == [(Message("user", "", images=(image,)),)]
