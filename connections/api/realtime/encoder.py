@@ -11,6 +11,7 @@ from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
+from itertools import count
 from time import monotonic
 from typing import Any
 
@@ -72,7 +73,6 @@ _INCOMPLETE = {
     Reason.FILTERED: "content_filter",
 }
 _decoder: msgspec.json.Decoder[AnyClientEvent] = msgspec.json.Decoder(AnyClientEvent)
-_DELTA = b'{"type":"response.output_text.delta","event_id":'
 _TOO_LARGE = f"Only an item with images may be larger than {MAX_FRAME_BYTES} bytes."
 LAG_MS = 200
 """The delay from sending sound to hearing it: the network, and the player's buffer."""
@@ -148,13 +148,6 @@ class RealtimeEventEncoder:
             case Error():
                 return (error_event(frame),)
         return ()
-
-    def delta(self, text: Delta) -> bytes | None:
-        """Return the encoded event of text that only extends a reply's text; None: use `encode`."""
-        reply = self._replies.get(text.turn_id)
-        if reply is None or reply.turn.speaks or reply.item_id not in reply.output:
-            return None
-        return reply.delta(text.text)
 
     def _sound(self, sound: Sound) -> list[Event]:
         """Return the events of a reply's sound; note it as sent."""
@@ -405,8 +398,8 @@ def _message_key(item: Item) -> tuple[str, str]:
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """The common values of one reply's events, its text so far, and its items in order.
 
-    `called`: its calls, also those the server runs, which have no items. `before`: the common part of all text
-    events, between their id and their text, once one was sent. If its turn `speaks`, its text is a transcript.
+    `called`: its calls, also those the server runs, which have no items. If its turn `speaks`, its text is a
+    transcript.
     """
 
     response_id: str
@@ -415,7 +408,6 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     turn: PendingTurn
     parts: list[str] = []
     output: list[str] = []
-    before: list[bytes] = []
     called: list[str] = []
 
     def begin_text(self, item: Item, previous: str | None) -> list[Event]:
@@ -435,15 +427,6 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
             about = {"response_id": self.response_id, "item_id": item_id}
             return {**about, "output_index": self._place(item_id)}
         return {**self.about(self.item_id), "content_index": 0}
-
-    def delta(self, text: str) -> bytes:
-        """Return the event of more text, encoded after its id: only the text is encoded again."""
-        if not self.before:
-            whole = _encode(self.text(""))
-            self.parts.pop()
-            self.before.append(whole.partition(b'"event_id":""')[2].removesuffix(b'""}'))
-        self.parts.append(text)
-        return b"%b%b}" % (self.before[0], _encode(text))
 
     def call(self, begun: Item, item: Item, previous: str | None) -> list[Event]:
         """Return the events of a complete call. `begun`: without its arguments."""
@@ -571,7 +554,7 @@ class RealtimeCodec:
     def __init__(self, encoder: RealtimeEventEncoder) -> None:
         self._encoder = encoder
         self._event_ids = f"event_{secrets.token_hex(8)}"
-        self._sent_count = 0
+        self._numbers = count(1)
 
     def decode(self, message: str | bytes) -> AnyClientEvent | frames.Cancel:
         """Return one client event. Raises TooManyValues; BadFrame, which names the wrong field.
@@ -595,15 +578,10 @@ class RealtimeCodec:
 
     def encode(self, frame: Frame) -> bytes:
         """Return the lines of a frame: none, one or several. JSON contains no line breaks."""
-        if isinstance(frame, Delta) and (rest := self._encoder.delta(frame)) is not None:
-            return b'%b"%b"%b' % (_DELTA, self._next_event_id().encode(), rest)
         return b"\n".join(
-            _encode(one | {"event_id": self._next_event_id()}) for one in self._encoder.encode(frame)
+            _encode(one | {"event_id": f"{self._event_ids}_{next(self._numbers)}"})
+            for one in self._encoder.encode(frame)
         )
-
-    def _next_event_id(self) -> str:
-        self._sent_count += 1
-        return f"{self._event_ids}_{self._sent_count}"
 
 
 class SpokenReplies:
