@@ -23,7 +23,6 @@ from connections.native.handler import ClientMessage
 from connections.protocol.audio import (
     AudioClear,
     AudioCommit,
-    AudioInput,
     AudioOutput,
     AudioStart,
     AudioStarted,
@@ -35,14 +34,19 @@ from connections.protocol.audio import (
 from connections.protocol.frames import Cancel, Error, Frame, Send
 from connections.spoken_reply import SpokenReply
 from connections.turn_taking import Action, ReplyAction, SpeechEdge, TranscriptUpdate
-from connections.voice import MAX_REPLIES, VoiceConnection, VoiceConversation, VoiceMessage, VoiceService
+from connections.voice import (
+    MAX_REPLIES,
+    AudioBuffer,
+    VoiceConnection,
+    VoiceConversation,
+    VoiceMessage,
+    VoiceService,
+)
 from sessions.errors import Refused
 from speech.interfaces import WIDTH
 
 PLAYBACK_TICK_S = 0.05
 """How often the played sound is noted."""
-EARLY_AUDIO_S = 10
-"""Seconds of early sound that wait until listening begins; more is dropped."""
 COMMIT_TIMEOUT_S = 20.0
 """How long a `commit` waits for a recognizer, which may have to be started first."""
 RETRY_S = 1.0
@@ -68,9 +72,10 @@ class RealtimeVoiceConnection(VoiceConnection):
         self._sent_ms = self._committed_ms = 0.0  # received sound, and that of the ended utterance
         self._playing: list[SpokenReply] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._active: _ListeningSession | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._wanted = self.start
+        self._speaks, self._hears = asyncio.Event(), asyncio.Event()  # both are set at the end, too
         self._committed_text: asyncio.Future[str] | None = None
-        self._early, self._early_form = bytearray(), AudioInput()  # sound before listening begins
         self._retry_at = 0.0
 
     @asynccontextmanager
@@ -85,71 +90,51 @@ class RealtimeVoiceConnection(VoiceConnection):
             await asyncio.gather(*self._tasks, return_exceptions=True)
             self.inner = None  # breaks a cycle that only the collector would free
 
-    async def ready(self) -> tuple[VoiceConversation, _ListeningSession]:
-        """Return the conversation and the listening session once replies can be spoken. Raises InvalidEvent.
-
-        If other settings end a session, the next one is returned.
-        """
-        while True:
-            self.listen()
-            if (listens := self._active) is None:
-                raise _unavailable()
-            if listens.is_over:
-                await asyncio.wait((listens.task,))
-                continue
-            await listens.speaks.wait()
-            if self.conversation is not None and not listens.is_over:
-                return self.conversation, listens
-            if not listens.is_over:
-                raise _unavailable()
+    async def ready(self) -> VoiceConversation:
+        """Return the conversation once replies can be spoken. Raises InvalidEvent."""
+        self.listen()
+        if self._listening is not None:
+            await self._speaks.wait()
+        if self.conversation is None:
+            raise _unavailable()
+        return self.conversation
 
     def changed(self) -> None:
         """Note that the session's settings changed: what was refused may be tried again."""
         self._retry_at = 0.0
-        if self._active is not None:
+        if self._listening is not None:
             self.listen()
 
     def listen(self) -> None:
-        """Start listening with the settings; if listening with others, restart once no reply is played."""
-        start, listens = self._settings.start(self._session.conversation_id), self._active
-        if listens is None:
-            if asyncio.get_running_loop().time() >= self._retry_at:
-                self._active = _ListeningSession(start, self._task(self._listen_until_stopped(start)))
-        elif (
-            listens.start != start
-            and not listens.is_over
-            and self.conversation
-            and not self.conversation.is_talking
-        ):
-            listens.is_over = True
-            self.stop(AudioStopped(conversation_id=self._session.conversation_id, reason="stop"))
+        """Listen with the settings of now. The current utterance of others is dropped."""
+        start = self._settings.start(self._session.conversation_id)
+        is_early = asyncio.get_running_loop().time() < self._retry_at
+        if is_early if self._listening is None else start == self._wanted:
+            return
+        self.utterance_lost()
+        self._wanted, self.buffer = start, AudioBuffer(start)
+        if self._listening is None:
+            self._speaks.clear()
+            self._listening = self._task(self._listen_until_stopped(start))
+        elif self.conversation is not None:
+            self.change(start)
 
     def append(self, audio: str) -> None:
         """Take the microphone's sound, in base64. It is dropped if nothing listens. Raises InvalidEvent."""
-        form = self._settings.input
         sound = decoded(audio, "audio")
         self.listen()
-        if (listens := self._active) is None:
-            return
-        bytes_per_s = form.rate * WIDTH
-        self._sent_ms += len(sound) * 1000 / bytes_per_s
-        if self.is_listening and listens.start.input == form and not listens.is_over:
+        if self._listening is not None:
+            self._sent_ms += len(sound) * 1000 / (self._wanted.input.rate * WIDTH)
             self.feed(sound)
-            return
-        if form != self._early_form:
-            self._early_form = form
-            self._early.clear()
-        if len(self._early) + len(sound) <= EARLY_AUDIO_S * bytes_per_s:
-            self._early += sound
 
     async def commit(self) -> None:
         """Make the current utterance an item with its words. Raises InvalidEvent."""
-        if self._active is None:
+        if self._listening is None:
             raise _no_speech()
         try:
             async with asyncio.timeout(COMMIT_TIMEOUT_S):
-                _, listens = await self.ready()
-                await listens.hears.wait()
+                await self.ready()
+                await self._hears.wait()
         except TimeoutError:
             raise _unavailable() from None
         if not self.is_listening:
@@ -162,15 +147,16 @@ class RealtimeVoiceConnection(VoiceConnection):
 
     def clear(self) -> None:
         """Drop the current utterance."""
-        self._early.clear()
         self._forget_sound()
+        if self.buffer is not None:
+            self.buffer = AudioBuffer(self._wanted)
         if self.conversation is not None:
             self.handle(AudioClear(conversation_id=self._session.conversation_id))
         self._send_events(event("input_audio_buffer.cleared"))
 
     async def answer(self, send: Send, output: AudioOutput) -> None:
         """Have a typed message answered, and the reply spoken. Raises InvalidEvent, Overloaded."""
-        conversation, _ = await self.ready()
+        conversation = await self.ready()
         await conversation.answer(self, send, output)
 
     def truncate(self, turn_id: str, ms: int) -> PendingWork | None:
@@ -193,9 +179,10 @@ class RealtimeVoiceConnection(VoiceConnection):
             case AudioStopped(reason="elsewhere"):
                 self._retry_at = inf
                 self.connection.push(Error(code="audio_taken_elsewhere", message=_TAKEN_ELSEWHERE))
-            case AudioStarted() if self._active is not None:
-                self._active.speaks.set()
-            case AudioStarted() | AudioStopped() | Speech() | Transcript() | Marks():
+            case AudioStarted():
+                self.start = self._wanted  # the settings may have changed meanwhile
+                self._speaks.set()
+            case AudioStopped() | Speech() | Transcript() | Marks():
                 pass  # this endpoint has other words for them
             case _:
                 self.connection.push(frame)
@@ -249,19 +236,12 @@ class RealtimeVoiceConnection(VoiceConnection):
             raise
 
     def listening_started(self) -> None:
-        """Listen to early sound first."""
-        if self._active is None or self._active.is_over:
-            return
-        if self._early and self._early_form == self.start.input:
-            self.feed(bytes(self._early))
-        self._early.clear()
-        self._active.hears.set()
+        """Note that the recognizer listens."""
+        self._hears.set()
 
-    def listening_stopped(self) -> None:
-        """Drop the current utterance, and sound that nobody listened to."""
-        if self._active is not None:
-            self._active.hears.clear()
-        self._early.clear()
+    def utterance_lost(self) -> None:
+        """Drop the current utterance."""
+        self._hears.clear()
         self._forget_sound()
         self._resolve_commit("")
 
@@ -285,14 +265,10 @@ class RealtimeVoiceConnection(VoiceConnection):
             self._retry_at = asyncio.get_running_loop().time() + RETRY_S
             self.connection.push(error_frame(why, None))
         finally:
-            listens, self._active = self._active, None
-            self._resolve_commit("")
-            self._forget_sound()
-            if listens is not None:
-                if not listens.is_over:  # no other session follows
-                    self._early.clear()
-                listens.speaks.set()
-                listens.hears.set()
+            self.utterance_lost()
+            self._listening = self.buffer = None
+            self._speaks.set()
+            self._hears.set()
 
     async def _play(self, reply: SpokenReply) -> None:
         while not reply.is_over:
@@ -354,19 +330,6 @@ class RealtimeVoiceConnection(VoiceConnection):
             about = {"item_id": utterance.item_id, "content_index": 0, "transcript": text}
             usage = {"type": "duration", "seconds": utterance.ms / 1000}
             self._send_events(event(f"{_TRANSCRIPTION}.completed", **about, usage=usage))
-
-
-class _ListeningSession(msgspec.Struct):
-    """A listening session with its settings. `is_over`: a stop was requested.
-
-    `speaks`: replies can be spoken; `hears`: the recognizer listens. Both are set at the end, too.
-    """
-
-    start: AudioStart
-    task: asyncio.Task[None]
-    is_over: bool = False
-    speaks: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
-    hears: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
 
 def decoded(audio: str, field: str) -> bytes:
