@@ -179,7 +179,11 @@ class TranscriptionsEndpoint(AudioEndpoint):
         """Read a form. Raises Refused, ClientDisconnect."""
         body = await exchange.body(lambda: None, most=MAX_FORM_BYTES)
         form = await parse_form(body, exchange.request.headers)
-        request = await transcription_request(form, model=self._recognizer.name, facts=self._recognizer.facts)
+        recognizer = self._recognizer
+        try:
+            request = await transcription_request(form, model=recognizer.name, facts=recognizer.facts)
+        finally:
+            await form.close()
         return self._answer(exchange, caller.subject, request)
 
     async def _answer(self, exchange: Exchange, subject: Subject, request: TranscriptionRequest) -> None:
@@ -407,24 +411,32 @@ class TextDone(msgspec.Struct, frozen=True, tag_field="type", tag="transcript.te
 
 
 class _InMemory(MultiPartParser):
-    """A parser that writes nothing to the disk."""
+    """A parser that writes nothing to the disk. `has_ended`: the form is complete."""
 
     spool_max_size = MAX_FORM_BYTES
+    has_ended = False
+
+    def on_end(self) -> None:
+        """Note the end of the form."""
+        self.has_ended = True
 
 
 async def parse_form(body: bytes, headers: Headers) -> FormData:
-    """Return the fields of a form (multipart/form-data, RFC 7578). Raises Problem."""
+    """Return the fields of a form (multipart/form-data, RFC 7578), to be closed. Raises Problem."""
 
     async def parts() -> AsyncGenerator[bytes]:
         for at in range(0, len(body), _FORM_PART_BYTES):
             yield body[at : at + _FORM_PART_BYTES]
             await asyncio.sleep(0)
+        if not parser.has_ended:
+            raise MultiPartException("It has no end.")
 
     if not headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise Problem(415, "Send the recording as multipart/form-data.", code="unsupported_media_type")
     bounds = {"max_files": 1, "max_fields": MAX_FIELDS, "max_part_size": MAX_VALUE_BYTES}
+    parser = _InMemory(headers, parts(), **bounds)
     try:
-        return await _InMemory(headers, parts(), **bounds).parse()
+        return await parser.parse()
     except MultiPartException as error:
         raise invalid(None, f"The form is malformed: {error.message}") from None
 

@@ -37,11 +37,14 @@ async def test_a_files_bytes_come_through_as_they_are(content: bytes) -> None:
     assert isinstance(file, UploadFile)
     received = (form["model"], file.filename, file.content_type, await file.read())
     assert received == ("m", "a b.wav", "audio/wav", content)
+    await form.close()
 
 
 @pytest.mark.parametrize(
     ("body", "kind", "why"),
     [
+        (b"", TYPE, "has no end"),
+        (part("file", b"x", FILE), TYPE, "has no end"),
         (b"--line\r\n" + b"x" * 10_000 + END, TYPE, "malformed"),
         (b"--line\r\nNothing: here\r\n\r\n\r\n" + END, TYPE, "malformed"),
         (part("a", b"x" * (MAX_VALUE_BYTES + 1)) + END, TYPE, "maximum size"),
@@ -62,4 +65,4 @@ async def test_no_body_brings_anything_but_a_refusal(noise: bytes, kind: str) ->
     for body in (noise, part("file", b"x")[: len(noise)] + noise, b"--line\r\n" + noise + b"\r\n--line--"):
         for reported in (TYPE, kind):
             with suppress(Problem):
-                await parsed(body, reported)
+                await (await parsed(body, reported)).close()
