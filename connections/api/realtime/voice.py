@@ -323,11 +323,11 @@ class RealtimeVoiceConnection(VoiceConnection):
         shown = item.shown()
         if has_transcript:
             shown["content"] = [{"type": "input_audio", "transcript": None}]  # it follows in an event
-        about = {"previous_item_id": previous, "item_id": utterance.item_id}
-        committed = event("input_audio_buffer.committed", **about)
+        item_id = utterance.item_id
+        committed = event("input_audio_buffer.committed", previous_item_id=previous, item_id=item_id)
         self._send_events(*gone, committed, *complete_item(previous, shown))
         if has_transcript:
-            about = {"item_id": utterance.item_id, "content_index": 0, "transcript": text}
+            about = {"item_id": item_id, "content_index": 0, "transcript": text}
             usage = {"type": "duration", "seconds": utterance.ms / 1000}
             self._send_events(event(f"{_TRANSCRIPTION}.completed", **about, usage=usage))
 

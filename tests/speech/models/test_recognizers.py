@@ -59,7 +59,7 @@ def test_whisper_says_of_a_window_what_transformers_says(whisper: Any) -> None:
         (tokens,) = whisper._model.generate(made, **options)
         text = whisper._tokenizer.decode(tokens, skip_special_tokens=True)
         segments = transcribe(whisper, samples, "de")
-        assert "".join(segment.text for segment in segments).split() == "".join(text.split()).split()
+        assert "".join(segment.text for segment in segments).replace(" ", "") == text.replace(" ", "")
         times = [at for segment in segments for at in (segment.start, segment.end)]
         assert all(0 <= at <= 2.7 for at in times)
         offsets = whisper._tokenizer.decode(tokens, skip_special_tokens=True, output_offsets=True)["offsets"]
@@ -151,9 +151,9 @@ def test_weights_that_are_not_safetensors_are_loaded_only_if_that_is_set(
     [
         ("/nowhere", "'/nowhere' is not stored on this machine"),
         ("a b", "'a b' is not stored on this machine"),
-        ("{empty}", "is not stored on this machine"),
+        ("{empty}", "is of the type None"),
         ("{vits}", "type 'vits', which is none that recognizes speech: whisper, moonshine"),
-        ("{classifier}", "lacks 1. of the weights"),
+        ("{classifier}", "lacks .* of the weights"),
     ],
 )
 def test_a_model_that_can_not_be_used_is_refused_by_a_sentence(
