@@ -685,6 +685,9 @@ def _parsed_parts(item: NewItem, limits: Limits) -> Iterator[Seen]:
                 raise InvalidEvent("is missing.", field=f"{where}.text")
             case "input_image":
                 yield "", (_image(part, where, limits),)
+            case "input_audio":
+                why = "Items of sound are not supported: use input_audio_buffer.append and .commit."
+                raise InvalidEvent(why, field=f"{where}.type")
             case _:
                 raise InvalidEvent(unsupported_part(part.type), field=f"{where}.type")
 
