@@ -123,7 +123,6 @@ class Target:
         "_before",
         "_current",
         "_hypothesis",
-        "_last",
         "_policy",
         "_read",
         "_segment",
@@ -138,7 +137,7 @@ class Target:
         self._text = text
         self._segment = text[alignment.off :].lstrip()  # the current segment's published target
         self._before: list[str] = []
-        self._read = self._hypothesis = self._last = ""
+        self._read = self._hypothesis = ""
         self._current: SegmentDecode | None = None
         self.alignments = [alignment]
         self.src_off = alignment.src
@@ -152,12 +151,6 @@ class Target:
     def hypothesis_chars(self) -> int:
         """The length of the current hypothesis, with the published part of its segment."""
         return len(self._hypothesis)
-
-    @property
-    def repeated_chars(self) -> int:
-        """How many characters at its beginning the current hypothesis has in common with the one before."""
-        pairs = zip(self._last, self._hypothesis, strict=False)
-        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
     @property
     def committed_in_segment(self) -> int:
@@ -204,8 +197,6 @@ class Target:
 
     def begin(self, segment_decode: SegmentDecode) -> None:
         """Note the current decode."""
-        if not self._last.startswith(self._hypothesis):  # a repetition that was cut off early adds nothing
-            self._last = self._hypothesis
         self._current, self._hypothesis = segment_decode, segment_decode.prefix
 
     def extend(self, text: str, source: GrowingText) -> str:
@@ -234,7 +225,7 @@ class Target:
     def settle(self, segment_decode: SegmentDecode) -> None:
         """Note that a closed segment is completely translated."""
         self.alignments.append(Alignment(segment_decode.src_end, len(self._text)))
-        self._segment = self._read = self._hypothesis = self._last = ""
+        self._segment = self._read = self._hypothesis = ""
         self._before = []
         self.src_off = max(self.src_off, segment_decode.src_end)
 

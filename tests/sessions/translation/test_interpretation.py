@@ -220,14 +220,3 @@ def test_of_a_sentence_that_grows_enough_is_made_once() -> None:
     decode(translation, grown("one two three "), "eins zwei", cut=9, enough=True)
     assert translation.next(grown("one two three ")) is None
     assert translation.next(grown("one two three four ")) is not None
-
-
-def test_what_a_hypothesis_repeats_is_known_though_one_was_cut_off_between() -> None:
-    translation, source = Target("agreement"), grown("one ")
-    decode(translation, source, "eins zwei drei")
-    decode(translation, grown("one two "), "ei", cut=2)
-    assert translation.repeated_chars == 2
-    decode(translation, grown("one two three "), "eins zwei vier")
-    assert translation.repeated_chars == len("eins zwei ")
-    decode(translation, grown("one two three.", final=True), "eins zwei vier.")
-    assert translation.repeated_chars == 0  # another sentence begins
