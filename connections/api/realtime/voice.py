@@ -106,10 +106,11 @@ class RealtimeVoiceConnection(VoiceConnection):
             self.listen()
 
     def listen(self) -> None:
-        """Listen with the settings of now. The current utterance of others is dropped."""
+        """Listen with the session's settings. If they changed, the current utterance is dropped."""
         start = self._settings.start(self._session.conversation_id)
-        is_early = asyncio.get_running_loop().time() < self._retry_at
-        if is_early if self._listening is None else start == self._wanted:
+        if self._listening is None and asyncio.get_running_loop().time() < self._retry_at:
+            return
+        if self._listening is not None and start == self._wanted:
             return
         self.utterance_lost()
         self._wanted, self.buffer = start, AudioBuffer(start)
