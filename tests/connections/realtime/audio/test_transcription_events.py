@@ -7,10 +7,9 @@ from typing import Any
 import msgspec
 
 from connections.api.realtime.events import Event, ResponseCreate
-from connections.api.realtime.session import MAX_WAITING, SEPARATOR, ItemState
+from connections.api.realtime.session import MAX_WAITING, SEPARATOR
 from connections.protocol.frames import Frame, Send
 from connections.turn_taking import ReplyAction, SpeechEdge, TranscriptUpdate
-from tests.connections.factory import accepted
 from tests.connections.realtime.audio.test_input_audio import SessionHarness
 from tests.connections.realtime.client_mirror import LIMITS
 
@@ -41,14 +40,6 @@ class Room(SessionHarness):
         return self.mic.message(SEND), self.sent()
 
 
-WHOLE = [
-    "buffer.committed",
-    "conversation.item.added",
-    "conversation.item.done",
-    "transcription.completed",
-]
-
-
 def test_a_cough_over_a_reply_is_not_told() -> None:
     room = Room()
     assert room.on_action(SpeechEdge(began=True, at_ms=100), talking=True) == []
@@ -56,18 +47,6 @@ def test_a_cough_over_a_reply_is_not_told() -> None:
         room.on_action(SpeechEdge(began=False, at_ms=300), TranscriptUpdate("", final=True), talking=True)
         == []
     )
-
-
-def test_speech_over_a_reply_is_told_once_it_ends_that() -> None:
-    room = Room()
-    assert room.on_action(SpeechEdge(began=True, at_ms=100), talking=True) == []
-    assert room.on_action(ReplyAction.CUT) == ["buffer.speech_started"]
-    assert room.on_action(TranscriptUpdate("count", final=False)) == ["transcription.delta"]
-    end_utterance = room.on_action(
-        SpeechEdge(began=False, at_ms=900), TranscriptUpdate("count to ten", final=True)
-    )
-    assert end_utterance == ["buffer.speech_stopped"]
-    assert room.speech_message()[1] == WHOLE
 
 
 def test_words_that_end_a_reply_as_they_end_are_told_in_their_order() -> None:
@@ -80,24 +59,6 @@ def test_words_that_end_a_reply_as_they_end_are_told_in_their_order() -> None:
 def test_speech_over_a_reply_that_it_does_not_interrupt_is_told_at_once() -> None:
     room = Room(interrupt_response=False)
     assert room.on_action(SpeechEdge(began=True, at_ms=100), talking=True) == ["buffer.speech_started"]
-
-
-def test_what_was_said_is_an_item_before_its_response() -> None:
-    room = Room()
-    room.on_action(SpeechEdge(began=True, at_ms=0))
-    assert room.speech_message() == (SEND, WHOLE)
-    assert room.event_names(accepted("turn_1", "item.1")) == ["response.created"]
-    (item,) = room.items.of_turn("turn_1")[:1]
-    assert (item.role, item.text, item.state) == ("user", "count to ten", ItemState.STORED)
-
-
-def test_what_was_said_waits_where_nothing_is_answered_at_once() -> None:
-    room = Room(create_response=False)
-    room.on_action(SpeechEdge(began=True, at_ms=0))
-    assert room.speech_message() == (None, WHOLE)
-    (send,) = room.session.ask(ResponseCreate())
-    assert isinstance(send, Send)
-    assert (send.content, send.on_busy) == ("count to ten", "enqueue")
 
 
 def test_a_message_that_was_refused_waits_as_any_item() -> None:
