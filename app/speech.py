@@ -16,19 +16,23 @@ from connections.voice import VoiceService
 from engine.errors import ModelNotUsable, install_command
 from engine.loading.preflight import check_device
 from sessions.service import Sessions
-from speech.errors import ModelLoadError, SpeechError
+from speech.errors import SpeechError
 from speech.espeak import PROGRAM, Espeak, voices
-from speech.interfaces import Synthesizer
-from speech.listening import StreamingRecognizer
-from speech.model_families import Options, check_named, check_voice, recognizer_family
+from speech.interfaces import ModelOptions, Synthesizer
 from speech.model_voice import ModelVoice
-from speech.recognition import ENGLISH, POCKETSPHINX, PocketSphinx, Recognizer, RecognizerOptions
+from speech.recognition import (
+    ENGLISH,
+    POCKETSPHINX,
+    PocketSphinx,
+    Recognizer,
+    RecognizerOptions,
+    StreamingRecognizer,
+)
 
 BUNDLED_GRAMMAR = Path(__file__).parents[1] / "demo_model" / "spoken.jsgf"
 """The grammar of everything that the bundled model can be asked by voice."""
 _FIRST_VOICE = "en-us"
 _GRAMMAR = ".jsgf"
-_UNUSABLE = (ModelLoadError, ModelNotUsable)
 _AUTO = "auto"
 """The setting's default: a process for speech then starts at its first use."""
 
@@ -99,7 +103,7 @@ def detected(settings: Settings) -> Settings:
     """Return the settings with `auto` resolved: for the bundled model to whatever speech is installed, else to `off`."""
     if settings.speech != _AUTO:
         return settings
-    is_here = all(find_spec(library) is not None for library in ("pocketsphinx", "soxr"))
+    is_here = all(find_spec(library) is not None for library in ("pocketsphinx", "soxr", "python_multipart"))
     recognizer = settings.speech_recognizer
     if not settings.is_bundled or not is_here or not recognizer.endswith((POCKETSPHINX, _GRAMMAR)):
         return replace(settings, speech="off")
@@ -117,14 +121,10 @@ def _recognizing(settings: Settings) -> RecognizerOptions | None:
         return None
     grammar = _grammar(settings)
     if settings.speech_recognizer == POCKETSPHINX or grammar is not None:
-        _need("pocketsphinx", "soxr")
+        _need("pocketsphinx", "soxr", "python_multipart")
         return PocketSphinx(grammar)
-    _need("soxr")
-    options = _options(settings, settings.speech_recognizer)
-    with naming("speech_recognizer", *_UNUSABLE):
-        if (config := check_named(options.model)) is not None:
-            recognizer_family(options.model, config)
-    return options
+    _need("soxr", "python_multipart")
+    return _options(settings, settings.speech_recognizer)
 
 
 def _grammar(settings: Settings) -> str | None:
@@ -142,7 +142,8 @@ def _speaker(settings: Settings) -> Synthesizer | None:
         return None
     _need("soxr")
     if settings.speech_voice != PROGRAM:
-        return _model_voice(settings)
+        options = _options(settings, settings.speech_voice)
+        return ModelVoice(_name(options.model), options)
     if not (found := _voices()):
         raise SettingsError(
             f"{called('speech')}: {PROGRAM} is not on PATH. Install it, as by `apt-get install {PROGRAM}`, "
@@ -157,21 +158,13 @@ def _voices() -> list[str]:
     return sorted(voices(), key=lambda name: name != _FIRST_VOICE)
 
 
-def _model_voice(settings: Settings) -> ModelVoice:
-    options = _options(settings, settings.speech_voice)
-    with naming("speech_voice", *_UNUSABLE):
-        if (config := check_named(options.model)) is not None:
-            check_voice(options.model, config)
-    return ModelVoice(_name(options.model), options)
-
-
-def _options(settings: Settings, model: str) -> Options:
+def _options(settings: Settings, model: str) -> ModelOptions:
     """Return the options of a model on the device for speech. Raises SettingsError."""
     device = (settings.speech_device or settings.devices[0]).strip()
-    with naming("speech_device" if settings.speech_device else "device", *_UNUSABLE):
+    with naming("speech_device" if settings.speech_device else "device", ModelNotUsable):
         check_device(device)
     folder = Path(model).expanduser()
-    return Options(
+    return ModelOptions(
         model=str(folder) if folder.is_dir() else model,
         device=device,
         pickled_weights=settings.pickled_weights,

@@ -18,7 +18,7 @@ from sessions.turn.interfaces import Precision
 from speech.clauses import Clause, Clauses
 from speech.errors import VoiceFailed
 from speech.espeak import Espeak
-from speech.interfaces import Coding, Mark
+from speech.interfaces import WIDTH, Mark
 
 FRAME_MS = 40
 """Milliseconds of sound in one binary frame."""
@@ -54,7 +54,7 @@ class SpokenReply:
         """
         self._voice, self._output = voice, output
         self._conversation_id, self._stream = conversation_id, stream
-        self._timeline = Timeline(rate=output.rate, width=2 if output.format == "pcm16" else 1)
+        self._timeline = Timeline(rate=output.rate)
         self._clauses = Clauses()
         self._waiting: asyncio.Queue[Clause | None] = asyncio.Queue()
         self._clock = clock
@@ -217,7 +217,7 @@ class SpokenReply:
         """Add a clause. Raises VoiceFailed."""
         voice = self._output.voice or self._voice.names[0]
         spoken = await self._voice.speak(clause.text, voice=voice)
-        sound = await asyncio.to_thread(converted, spoken.pcm, spoken.rate, self._output)
+        sound = await asyncio.to_thread(converted, spoken.pcm, spoken.rate, self._output.rate)
         marks = self._timeline.add(sound, off=clause.off, chars=len(clause.text), marks=spoken.marks)
         self._made_marks += marks
         if self._push is not None and self._is_announced and marks:
@@ -279,11 +279,11 @@ class SpokenReply:
         return Sound(self._stream, self._seq, samples, flags, self._conversation_id, self.turn_id)
 
 
-def converted(pcm: bytes, rate: int, output: AudioOutput) -> bytes:
-    """Return sound in the listener's format."""
+def converted(pcm: bytes, from_rate: int, to_rate: int) -> bytes:
+    """Return sound at the listener's rate."""
     from speech import samples  # noqa: PLC0415 - numpy, which the gateway has no other use for
 
-    return samples.converted(pcm, rate, output.rate, Coding(output.format))
+    return samples.converted(pcm, from_rate, to_rate)
 
 
 class _Boundary(msgspec.Struct, frozen=True):
@@ -297,9 +297,8 @@ class _Boundary(msgspec.Struct, frozen=True):
 class Timeline:
     """A reply's sound and words in time, in milliseconds from its first sample."""
 
-    def __init__(self, *, rate: int, width: int) -> None:
-        """`width`: bytes of a sample."""
-        self._rate, self._width = rate, width
+    def __init__(self, *, rate: int) -> None:
+        self._rate = rate
         self._sound = bytearray()
         self._dropped = self._sent = 0
         self._boundaries = [_Boundary(0, 0, is_word=True)]
@@ -391,7 +390,7 @@ class Timeline:
         return bisect_right(self._boundaries, ms, key=lambda end: end.at_ms)
 
     def _ms(self, size: int) -> float:
-        return size / self._width * 1000 / self._rate
+        return size / WIDTH * 1000 / self._rate
 
     def _bytes(self, ms: float) -> int:
-        return int(ms * self._rate / 1000) * self._width
+        return int(ms * self._rate / 1000) * WIDTH

@@ -48,15 +48,13 @@ from sessions.service import Sessions
 from sessions.turn.turn import Cancel
 from speech.errors import RecognitionOverload, RecognizerLost, VoiceFailed
 from speech.espeak import Espeak
-from speech.interfaces import Coding, Heard, Listening, Stopped
-from speech.listening import RecognitionStream, StreamingRecognizer
+from speech.interfaces import WIDTH, Heard, Listening, Stopped
+from speech.recognition import RecognitionStream, StreamingRecognizer
 
-PAUSE_MS = 30
-"""Silence that may be the end of the utterance: the turn begins, and is taken back if speech continues."""
 BUFFER_S, MIN_FRAME_BYTES = 8.0, 64
 """The most seconds of sound that wait for a recognizer's start, and the fewest bytes that a frame counts as."""
 RETRY_S = 0.5
-"""The pause before listening is retried after a failure, which also limits the errors sent; sound is dropped meanwhile."""
+"""The pause before listening is retried after a failure, which also limits the errors sent."""
 MAX_REPLIES = 4
 """The most replies that are being spoken, one after another, or wait to be."""
 _log = structlog.get_logger("midstream.spoken")
@@ -87,7 +85,7 @@ class VoiceConnection:
     """A connection that may speak, in one conversation at a time.
 
     `reports_late`: it reports what was heard of a reply after a cut, not while it is played. Then it plays only
-    replies to itself.
+    replies to itself, and no reply begins before the end of an utterance is certain.
     """
 
     reports_late = False
@@ -99,11 +97,12 @@ class VoiceConnection:
         self.inner: Handler[VoiceMessage | AudioStart | frames.Cancel] | None = None  # answers its frames
         self._voice_service = voice_service
         self.conversation: VoiceConversation | None = None  # in which it is listened to
+        self.buffer: AudioBuffer | None = None  # sound that waits for a recognizer
+        self._recognizing: asyncio.Task[None] | None = None
         self._hearing: RecognitionStream | None = None
         self._stopped: asyncio.Future[AudioStopped] | None = None
         self._stream = 0
         self._is_overloaded = False
-        self._buffer: _AudioBuffer | None = None
 
     def handle(self, frame: AudioFrame | Sound) -> PendingWork | None:
         """Do quick work at once; `audio.start` returns the work of listening. Raises Refused."""
@@ -138,7 +137,7 @@ class VoiceConnection:
     def on_action(self, act: Action, *, talking: bool) -> None:
         """Do nothing: this endpoint's clients get frames about it."""
 
-    def message(self, send: Send, *, is_guess: bool) -> Send | None:  # noqa: ARG002 - other endpoints take their time
+    def message(self, send: Send) -> Send | None:
         """Return the message unchanged."""
         return send
 
@@ -148,19 +147,24 @@ class VoiceConnection:
     def listening_started(self) -> None:
         """Do nothing when listening begins."""
 
-    def listening_stopped(self) -> None:
+    def utterance_lost(self) -> None:
         """Do nothing when listening ends for now: the current utterance is lost."""
 
-    def feed(self, samples: bytes) -> None:
-        """Take the microphone's sound. It waits for a recognizer's first start, and is dropped while one is lost.
+    def change(self, start: AudioStart) -> None:
+        """Listen by other settings from now on. The current utterance is dropped; replies continue."""
+        self.start, self._hearing = start, None
+        if self.conversation is not None:
+            self.conversation.restart(self)
+        if self._recognizing is not None:
+            self._recognizing.cancel()
 
-        Raises BadFrame.
-        """
-        if self.start.input.format == "pcm16" and len(samples) % 2:
+    def feed(self, samples: bytes) -> None:
+        """Take the microphone's sound, which may wait for a recognizer's start. Raises BadFrame."""
+        if len(samples) % WIDTH:
             raise BadFrame("pcm16 audio must have two bytes per sample.")
         if self._hearing is None:
-            if self._buffer is not None:
-                self._buffer.put(lambda hearing: hearing.feed(samples), len(samples))
+            if self.buffer is not None:
+                self.buffer.put(lambda hearing: hearing.feed(samples), len(samples))
             return
         try:
             self._hearing.feed(samples)
@@ -201,7 +205,7 @@ class VoiceConnection:
         with voice_service.talking(self.connection, start.conversation_id) as conversation:
             self.conversation, self.start = conversation, start
             self._stopped = asyncio.get_running_loop().create_future()
-            self._buffer = _AudioBuffer(start)
+            self.buffer = self.buffer or AudioBuffer(start)
             self._stream = (self._stream + 1) % (1 << 16)
             if conversation.speaker is not None:
                 conversation.speaker.stop(
@@ -223,30 +227,34 @@ class VoiceConnection:
                     hearing.cancel()
             finally:
                 conversation.end(self)
-                self.conversation = None
+                self.conversation = self.buffer = None
         self.push(reason)
 
     async def _recognize_with_retries(
         self, voice_service: VoiceService, conversation: VoiceConversation
     ) -> None:
-        """Listen; if the recognizer is lost, and with it the current utterance, listen again."""
+        """Listen; if the recognizer is lost, and with it the current utterance, or the settings change, listen again."""
         while True:
+            self._recognizing = asyncio.create_task(self._recognize(voice_service, conversation))
             try:
-                await self._recognize(voice_service, conversation)
+                await self._recognizing
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                continue  # the settings changed
             except RecognizerLost as lost:
                 conversation.forget()
-                self._buffer = None
+                self.buffer = AudioBuffer(self.start)
                 self.push(Error(code="speech_unavailable", message=str(lost), retryable=True))
-            self.listening_stopped()
+            self.utterance_lost()
             await asyncio.sleep(RETRY_S)
 
     async def _recognize(self, voice_service: VoiceService, conversation: VoiceConversation) -> None:
         start, detection = self.start, self.start.turn_detection
         listening = Listening(
-            coding=Coding(start.input.format),
             rate=start.input.rate,
             detects=detection.type == "vad",
-            pause_ms=PAUSE_MS,
             silence_ms=detection.silence_ms,
             unfinished_ms=detection.unfinished_ms,
             finished_ms=detection.finished_ms,
@@ -254,9 +262,9 @@ class VoiceConnection:
             language=voice_service.language_of(start),
         )
         async with voice_service.ear.listen(listening, owner=str(self.connection.owner)) as hearing:
-            if self._buffer is not None:
-                self._buffer.flush(hearing)
-            self._hearing, self._buffer = hearing, None
+            if self.buffer is not None:
+                self.buffer.flush(hearing)
+            self._hearing, self.buffer = hearing, None
             self.listening_started()
             try:
                 async for heard in hearing.events():
@@ -284,24 +292,25 @@ class VoiceConnection:
         self._conversation_of(frame)
         if self._hearing is not None:
             what(self._hearing)
-        elif self._buffer is not None:
-            self._buffer.put(what)
+        elif self.buffer is not None:
+            self.buffer.put(what)
 
 
-class _AudioBuffer:
-    """Sound that waits for the recognizer's first start: `BUFFER_S` at most; more is dropped."""
+class AudioBuffer:
+    """Sound that waits for a recognizer's start: `BUFFER_S` at most; more is dropped."""
 
     def __init__(self, start: AudioStart) -> None:
-        width = 2 if start.input.format == "pcm16" else 1
-        self._bytes_left = int(start.input.rate * width * BUFFER_S)
+        self._bytes_left = int(start.input.rate * WIDTH * BUFFER_S)
         self._waiting: list[Callable[[RecognitionStream], None]] = []
 
     def put(self, what: Callable[[RecognitionStream], None], size: int = MIN_FRAME_BYTES) -> None:
+        """Keep a command, or sound of a size in bytes, if it fits."""
         self._bytes_left -= max(size, MIN_FRAME_BYTES)
         if self._bytes_left >= 0:
             self._waiting.append(what)
 
     def flush(self, hearing: RecognitionStream) -> None:
+        """Hand everything over, in order."""
         for what in self._waiting:
             what(hearing)
 
@@ -345,14 +354,18 @@ class VoiceConversation:
 
         The utterance of another speaker is dropped.
         """
-        self.forget()
+        self.restart(speaker)
         self.speaker = speaker
-        self._turn_taking = _policy(speaker.start)
         for reply in [one for one in self._replies if not one.is_over]:
             if speaker.reports_late:
                 self._cancel(reply)
             else:
                 reply.attach(speaker.push)
+
+    def restart(self, speaker: VoiceConnection) -> None:
+        """Take the rules of a speaker's settings. The current utterance is dropped."""
+        self.forget()
+        self._turn_taking = _policy(speaker.start, guesses=not speaker.reports_late)
 
     def end(self, speaker: VoiceConnection) -> None:
         """End with a speaker that has left, or was replaced by another one."""
@@ -450,7 +463,7 @@ class VoiceConversation:
             grace_s=start.grace_s,
             params=Params(model=start.model),
         )
-        if (prepared := speaker.message(send, is_guess=is_guess)) is None:
+        if (prepared := speaker.message(send)) is None:
             return
         try:
             self._begin_turn(speaker, prepared, start.output, is_guess=is_guess)
@@ -542,13 +555,13 @@ class VoiceConversation:
             _log.exception("speculative turn not rolled back", conversation_id=self.conversation_id)
 
 
-def _policy(start: AudioStart) -> TurnTakingPolicy:
+def _policy(start: AudioStart, *, guesses: bool = True) -> TurnTakingPolicy:
     detection = start.turn_detection
     detects_speech = detection.type == "vad"
     return TurnTakingPolicy(
         interrupts=detects_speech and detection.interrupt,
         interrupt_ms=detection.interrupt_ms,
-        guesses=detects_speech and start.output is not None,
+        guesses=guesses and detects_speech and start.output is not None,
     )
 
 

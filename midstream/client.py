@@ -32,7 +32,6 @@ from midstream.server_connection import (
     opened,
     socket_url,
 )
-from midstream.spoken import SpokenConversation, SpokenReply
 
 LONGEST_PAGE = 200
 """Most messages of a history page: the protocol's bound."""
@@ -56,7 +55,7 @@ async def connect(
 
     `url` is the address of the WebSocket or of the page, or `host:port`.
 
-    `features` are further events that the client wants: `reasoning`, `tools` (calls of tools), `audio` (to speak).
+    `features` are further events that the client wants: `reasoning`, `tools` (calls of tools).
 
     Raises NotConnected, Refused, Disconnected, OSError.
     """
@@ -320,39 +319,6 @@ class Client:
         await self.request(_frame("auth.refresh", token=token))
         self._hello["token"] = token
 
-    @asynccontextmanager
-    async def speak(
-        self,
-        conversation_id: str = "default",
-        *,
-        input_rate: int = 24_000,
-        output_rate: int | None = 24_000,
-        voice: str | None = None,
-        **fields: Any,
-    ) -> AsyncIterator[SpokenConversation]:
-        """Speak in a conversation, for clients with the feature `audio`. Rates are samples a second, from 8,000 to 48,000.
-
-        Without an `output_rate` replies are text alone. Further fields are those of the protocol's `audio.start`, such as
-        `turn_detection`. Raises Refused, Disconnected, ClientError if this connection speaks already.
-        """
-        start = _frame("audio.start", conversation_id=conversation_id, input={"rate": input_rate})
-        if output_rate is not None:
-            start["output"] = {"rate": output_rate} | ({"voice": voice} if voice else {})
-        spoken = SpokenConversation(self, {"grace_s": self._reconnecting.grace_s} | start | fields)
-        if self._live.spoken is not None:
-            raise ClientError("this connection already has a spoken conversation")
-        self._live.spoken = spoken
-        try:
-            with suppress(Refused):  # there is nothing to continue
-                await self.rejoin(conversation_id)
-            await spoken.begin(self.request)
-            try:
-                yield spoken
-            finally:
-                await spoken.end()
-        finally:
-            self._live.spoken = None
-
     async def begin(self, fields: Frame) -> Reply:
         """Send a message of any kind, under its `client_msg_id`; return its reply. Raises Refused, Disconnected."""
         name: str = fields.get("client_msg_id") or uuid.uuid4().hex
@@ -390,12 +356,6 @@ class Client:
         with suppress(Disconnected):
             await line.send(frame)
 
-    async def send_audio(self, message: bytes) -> None:
-        """Send a binary frame; it is dropped while the connection is lost."""
-        if (line := self._line) is not None:
-            with suppress(Disconnected):
-                await line.send(message)
-
     async def open(self, hello: Frame) -> None:
         """Connect for the first time. Raises NotConnected, Refused, Disconnected, OSError."""
         self._hello = hello
@@ -407,7 +367,6 @@ class Client:
             lost = await line.lost()
             await line.close()
             self._set(None)
-            self._live.lost()
             self._watch(lost)
             try:
                 line = await self._reopened(lost)
@@ -492,12 +451,6 @@ class Client:
                     await self._resume(line, conversation_id, position)
                 except Refused as refused:
                     self._live.fail_in(conversation_id, refused)
-            spoken = self._live.spoken
-            if spoken is not None and spoken.is_active:
-                try:
-                    await spoken.begin(partial(_accepted, line))
-                except Refused as refused:
-                    spoken.fail(refused)
 
     async def _resume(self, line: ServerConnection, conversation_id: str, position: Position) -> None:
         """Have missed events sent; if the server has them no more, send messages again: it knows them by their ids.
@@ -592,8 +545,6 @@ class LiveReplies:
         self.rejoined: dict[str, Reply | None] = {}
         """Unfinished replies of requested histories, by ref."""
         self.followers: list[Follower] = []
-        self.spoken: SpokenConversation | None = None
-        """The conversation that is spoken: its frames are passed to it."""
 
     @property
     def has_any(self) -> bool:
@@ -622,11 +573,6 @@ class LiveReplies:
             return {}
         return {"seen_off": running.off + len(running.text), "seen_turn_id": running.turn_id}
 
-    def lost(self) -> None:
-        """Note that the connection is lost; another one may come."""
-        if self.spoken is not None:
-            self.spoken.lost()
-
     def take(self, frame: Frame) -> None:
         """Take a frame; frames of other clients' replies only count as seen."""
         kind, conversation_id = frame["type"], frame.get("conversation_id", "")
@@ -641,8 +587,6 @@ class LiveReplies:
                 follower.take(frame)
         turn_id = frame["turn_id"] if kind in TURN_FRAMES else frame.get("turn_id")
         reply = self._replies.get(turn_id or "")
-        if self.spoken is not None:
-            self.spoken.take_frame(frame, reply)
         if kind in TURN_FRAMES and reply is not None:
             reply.take(frame)
             if kind == "done" and frame["reason"] != "tools":
@@ -667,22 +611,15 @@ class LiveReplies:
             self.fail(reply, error)
         for follower in self.followers:
             follower.fail(error)
-        if self.spoken is not None:
-            self.spoken.fail(error)
 
     def _accept(self, frame: Frame) -> None:
-        """Begin the reply to a message that is being sent, or was spoken here, or one that follows the calls of a reply."""
+        """Begin the reply to a message that is being sent, or one that follows the calls of a reply."""
         reply, sent = self._replies.get(frame["turn_id"]), self.sending.get(frame.get("ref", ""))
         if sent is not None:
             self.begun[frame["ref"]] = reply or self._add(Reply(self._server, frame, sent=sent))
-        elif reply is None and "ref" in frame and self._speaks_in(frame["conversation_id"]):
-            self._add(SpokenReply(self._server, frame))  # only the speaker's frame has a `ref`
         elif reply is None and (before := self._replies.get(frame.get("follows", ""))) is not None:
             before.take(self._add(Reply(self._server, frame, sent=None)))
             self._forget(before)
-
-    def _speaks_in(self, conversation_id: str) -> bool:
-        return self.spoken is not None and self.spoken.conversation_id == conversation_id
 
     def _take_up(self, page: Frame) -> Reply | None:
         """Take up the unfinished reply of a page, if any: from here on, its frames are passed to it.
@@ -696,8 +633,7 @@ class LiveReplies:
             return known
         accepted = {name: page[name] for name in ("conversation_id", "epoch", "seq")}
         accepted |= {"turn_id": message["turn_id"], "message_id": message["parent_id"]}
-        spoken = self._speaks_in(page["conversation_id"])
-        reply = SpokenReply(self._server, accepted) if spoken else Reply(self._server, accepted, sent=None)
+        reply = Reply(self._server, accepted, sent=None)
         reply.begin_with(message)
         return self._add(reply)
 

@@ -88,9 +88,6 @@ class Server(Protocol):
     async def notify(self, frame: Frame) -> None:
         """Send a frame that has no answer."""
 
-    async def send_audio(self, message: bytes) -> None:
-        """Send a binary frame; drop it while the connection is lost."""
-
 
 @dataclass(frozen=True, slots=True)
 class Status:
@@ -155,10 +152,8 @@ class Reply:
     async def cancel(self, *, rollback: bool = False) -> Frame:
         """Stop the reply, or its calls; what this client received counts as seen. Return the `cancelled` frame."""
         frame = {"type": "cancel", "mode": "rollback" if rollback else "keep"} | self._ids
-        return await self._server.request(frame | self._seen())
-
-    def _seen(self) -> Frame:
-        return {} if self.done else {"seen_off": self.off + len(self.text)}
+        seen = {} if self.done else {"seen_off": self.off + len(self.text)}
+        return await self._server.request(frame | seen)
 
     async def ack(self) -> None:
         """Acknowledge all that was read so far; it counts for `usage.acked_tokens`."""

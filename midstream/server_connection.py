@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import struct
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -138,10 +137,10 @@ class ServerConnection:
         finally:
             del self._answers[ref]
 
-    async def send(self, message: Frame | bytes) -> None:
-        """Send a frame that has no answer, or a binary one. Raises Disconnected."""
+    async def send(self, frame: Frame) -> None:
+        """Send a frame that has no answer. Raises Disconnected."""
         try:
-            await self._socket.send(message if isinstance(message, bytes) else orjson.dumps(message).decode())
+            await self._socket.send(orjson.dumps(frame).decode())
         except ConnectionClosed as closed:
             raise _disconnected(closed) from None
 
@@ -167,8 +166,6 @@ class ServerConnection:
                 self._received_at = monotonic()
                 if isinstance(message, str):
                     self._take(orjson.loads(message))
-                elif (sound := sound_frame(message)) is not None:
-                    self._on_frame(sound)
         except ConnectionClosed as closed:
             lost = _disconnected(closed)
         except (ValueError, LookupError, TypeError) as error:
@@ -222,25 +219,3 @@ async def opened(
 
 def _disconnected(closed: ConnectionClosed) -> Disconnected:
     return Disconnected(closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else Disconnected(None, "")
-
-
-_HEAD = struct.Struct(">BBHI")
-"""Of a binary frame: kind, flags, stream, seq."""
-_SOUND = 1
-_LAST = 1
-
-
-def sound_message(stream: int, seq: int, samples: bytes) -> bytes:
-    """Return the binary message for samples. `seq` wraps around after its largest number."""
-    return _HEAD.pack(_SOUND, 0, stream, seq % (1 << 32)) + samples
-
-
-def sound_frame(message: bytes) -> Frame | None:
-    """Return a binary message as a frame of the type `sound`; None if this client does not know its kind."""
-    if len(message) < _HEAD.size:
-        return None
-    kind, flags, stream, seq = _HEAD.unpack_from(message)
-    if kind != _SOUND:
-        return None
-    samples = message[_HEAD.size :]
-    return {"type": "sound", "stream": stream, "seq": seq, "samples": samples, "last": bool(flags & _LAST)}

@@ -149,21 +149,20 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.convert(run, ShownCall, from_attributes=True)
 
 
-PublishPolicy = Literal["agreement", "wait", "segment"]
-"""When words of an unfinished sentence are published: once three hypotheses agree, some words after the source, or never."""
+PublishPolicy = Literal["agreement", "segment"]
+"""When words of an unfinished sentence are published: once three hypotheses agree, or never."""
 
 
 class SourceState(msgspec.Struct, frozen=True, array_like=True):
     """The request and the progress of a turn that answers a growing source.
 
-    `publish_policy`, `wait_words`: as in `interpret.start`. The reply's text before `off` answers the source before `src`.
+    `publish_policy`: as in `interpret.start`. The reply's text before `off` answers the source before `src`.
     `is_final`: the source does not grow any more.
     """
 
     source: str
     target: str
     publish_policy: PublishPolicy
-    wait_words: int
     src: int = 0
     off: int = 0
     is_final: bool = False

@@ -11,11 +11,10 @@ from typing import Any
 import msgspec
 
 from speech.errors import ModelLoadError
-from speech.listening import ToListener
-from speech.model_families import Options
+from speech.interfaces import ModelOptions
 from speech.model_voice import ToVoice, VoiceWorker
 from speech.process import Channel, Refused, Worker
-from speech.recognition import PocketSphinx, RecognizerOptions, ToRecognizer
+from speech.recognition import PocketSphinx, RecognizerOptions, ToListener, ToRecognizer
 from speech.recordings import Decode
 
 _REQUESTS: dict[str, Any] = {
@@ -48,25 +47,25 @@ def _worker(channel: Channel, kind: str, encoded: str) -> Worker[Any]:
     if kind == "voice":
         from speech import voice_models  # noqa: PLC0415 - see above
 
-        voice = voice_models.load(msgspec.json.decode(encoded, type=Options))
+        voice = voice_models.load(msgspec.json.decode(encoded, type=ModelOptions))
         return VoiceWorker(channel, voice.facts, voice.speak)
-    from speech.recognition_worker import MOST_TOGETHER, RecognizerWorker  # noqa: PLC0415 - see above
+    from speech.recognition_worker import RecognitionModel, RecognizerWorker  # noqa: PLC0415 - see above
 
     options: RecognizerOptions = msgspec.json.decode(encoded, type=RecognizerOptions)
-    model: Any
+    model: RecognitionModel
     if isinstance(options, PocketSphinx):
         from speech.pocketsphinx_decoder import PocketSphinxDecoder  # noqa: PLC0415 - see above
 
-        model, most_together = PocketSphinxDecoder(options.grammar), 1
+        model = PocketSphinxDecoder(options.grammar)
     else:
         from speech import recognition_models  # noqa: PLC0415 - see above
 
-        model, most_together = recognition_models.load(options), MOST_TOGETHER
+        model = recognition_models.load(options)
     if kind == "recognition":
-        return RecognizerWorker(channel, model, most_together=most_together)
-    from speech.listening_worker import ListenWorker, recognizing  # noqa: PLC0415 - see above
+        return RecognizerWorker(channel, model)
+    from speech.listening_worker import ListenWorker  # noqa: PLC0415 - see above
 
-    return ListenWorker(channel, model.facts, recognizing(model, channel))
+    return ListenWorker(channel, model.facts, model.recognize)
 
 
 if __name__ == "__main__":

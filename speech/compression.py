@@ -17,7 +17,7 @@ from av.audio.codeccontext import AudioCodecContext
 from av.audio.frame import AudioFrame
 
 from speech.errors import BadSound, TooMuchSound
-from speech.interfaces import LOWEST_RATE, RAW_RATE, Coding, Recording
+from speech.interfaces import LOWEST_RATE, RAW_RATE, Recording
 from speech.process import Channel
 from speech.recordings import Decode, Decoded, FromDecoder, Undecodable, header
 
@@ -91,7 +91,7 @@ _HIGHEST_RATE = 192_000
 _CODECS = frozenset(
     (
         *("mp3float", "mp3", "opus", "libopus", "vorbis", "flac", "aac", "alac"),
-        *("pcm_s16le", "pcm_s24le", "pcm_f32le"),
+        *("pcm_u8", "pcm_s16le", "pcm_s24le", "pcm_s32le", "pcm_f32le", "pcm_mulaw", "pcm_alaw"),
     )
 )
 _MEMORY = 1 << 30
@@ -119,7 +119,7 @@ def _answer(request: Decode) -> FromDecoder:
         return Undecodable(str(error))
     except (av.error.FFmpegError, ValueError, MemoryError):
         return Undecodable(_DAMAGED)
-    return Decoded(Recording(Coding.PCM16, RATE, 1, samples))
+    return Decoded(Recording(RATE, 1, samples))
 
 
 def decoded(file: bytes, container: str, *, longest_s: int) -> bytes:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
-from enum import StrEnum
 from typing import Protocol
 
 import msgspec
@@ -23,18 +22,24 @@ RAW_RATE = 24_000
 LOWEST_RATE, HIGHEST_RATE = 8_000, 48_000
 
 
-class Coding(StrEnum):
-    """The encoding of a sample."""
+WIDTH = 2
+"""Bytes of a sample: all sound is PCM with 16 bits a sample, little-endian."""
 
-    PCM16 = "pcm16"
-    MULAW = "mulaw"
-    ALAW = "alaw"
+
+class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A model of transformers for a process to load: a hub name or a folder, without `~`. Device "auto": CUDA, else the CPU.
+
+    `pickled_weights`: also load weights that are not safetensors.
+    """
+
+    model: str
+    device: str = "auto"
+    pickled_weights: bool = False
 
 
 class Recording(msgspec.Struct, frozen=True):
     """Samples as received; channels alternate."""
 
-    coding: Coding
     rate: int
     channels: int
     samples: bytes
@@ -42,23 +47,21 @@ class Recording(msgspec.Struct, frozen=True):
     @property
     def seconds(self) -> float:
         """Its duration in seconds."""
-        width = 2 if self.coding is Coding.PCM16 else 1
-        return len(self.samples) / (width * self.channels * self.rate)
+        return len(self.samples) / (WIDTH * self.channels * self.rate)
 
 
 class Listening(msgspec.Struct, frozen=True, kw_only=True):
     """The format of the sound, with one channel, and the rules for the end of speech.
 
-    `pause_ms`: silence until a `Paused`; `silence_ms`: silence until a `Stopped`. After a sentence that is known to be complete,
+    `pause_ms`: silence until a `Paused`, at which a turn begins that is taken back if speech continues; `silence_ms`: silence until a `Stopped`. After a sentence that is known to be complete,
     `finished_ms` counts instead if it is less; after one that is known to be incomplete, `unfinished_ms` if it is more.
     `threshold`: the share of frames, 0 to 1, that must be speech before a speaker counts as speaking. `detects`: if False, only
     `commit` ends an utterance. `language`: one of the supported codes; None: any.
     """
 
-    coding: Coding
     rate: int
     detects: bool = True
-    pause_ms: int = 60
+    pause_ms: int = 30
     silence_ms: int = 500
     finished_ms: int = 500
     unfinished_ms: int = 500

@@ -17,18 +17,25 @@ from pocketsphinx import Vad
 
 from speech.activity import LONGEST_MS, WINDOW_MS, EndpointDetector, SpeechEvent, SpeechEventKind, has_voice
 from speech.interfaces import Heard, Listening, Partial, Paused, Resumed, Started, Stopped, word_count
-from speech.listening import Clear, Cleared, Commit, Listen, Processed, Recognized, Sound
-from speech.pocketsphinx_decoder import PocketSphinxDecoder
 from speech.process import Channel, Worker, Working
-from speech.recognition import Ready, Utterance
-from speech.recognition_worker import RecognitionModel
-from speech.samples import FULL_SCALE, Resampler, Samples, linear, quietest
+from speech.recognition import (
+    Clear,
+    Cleared,
+    Commit,
+    Listen,
+    Processed,
+    Ready,
+    Recognized,
+    Sound,
+    Utterance,
+)
+from speech.samples import Resampler, Samples, quietest
 
 LOOK_S = 0.1
 """How often the worker checks for speakers who send no more sound."""
 
-Recognize = Callable[[Samples, str | None], Utterance]
-"""Recognizes the words of an utterance in a language."""
+Recognize = Callable[[Samples, str | None, Callable[[], None]], Utterance]
+"""`speech.recognition_worker.RecognitionModel.recognize`."""
 
 
 class ListenWorker(Worker["SpeechStream"]):
@@ -69,7 +76,7 @@ class ListenWorker(Worker["SpeechStream"]):
                 language = message.listening.language
                 stream = SpeechStream(
                     message.listening,
-                    lambda samples: self._recognize_samples(samples, language),
+                    lambda samples: self._recognize_samples(samples, language, self._report_progress),
                     clock=self._clock,
                 )
                 self._streams[number] = message.owner, stream
@@ -100,6 +107,10 @@ class ListenWorker(Worker["SpeechStream"]):
             self._streams[number][1].expire()
             self._continue(number)
 
+    def _report_progress(self) -> None:
+        """Report that a model works. A speaker who leaves is noticed after this piece, of some seconds."""
+        self.channel.send(Working())
+
     def _do(self, message: Sound | Commit | Clear, stream: SpeechStream) -> None:
         match message:
             case Sound():
@@ -127,35 +138,6 @@ class ListenWorker(Worker["SpeechStream"]):
         self._streams.pop(number, None)
         self._speaking.discard(number)
         self.fail(number, error, "What was said could not be listened to")
-
-
-def recognizing(
-    model: PocketSphinxDecoder | RecognitionModel[Any], channel: Channel
-) -> Callable[[Samples, str | None], Utterance]:
-    """Return what recognizes an utterance in a language. It raises FloatingPointError if the model computes invalid numbers.
-
-    For a model of transformers, an utterance is a recording, piece by piece.
-    """
-    if isinstance(model, PocketSphinxDecoder):
-        return lambda samples, _: model.recognize(samples)
-
-    def watch() -> list[bool]:
-        """Report progress between two steps. A speaker who leaves is noticed after this piece, of some seconds."""
-        channel.send(Working())
-        return [False]
-
-    def recognize(samples: Samples, language: str | None) -> Utterance:
-        wave = samples.astype(np.float32) / np.float32(FULL_SCALE)
-        job = model.begin(wave, language=language, wants_words=False)
-        texts: list[str] = []
-        while not job.is_over:
-            (segments,) = model.transcribe([job], watch)
-            if segments is None:
-                raise FloatingPointError
-            texts += (segment.text.strip() for segment in segments)
-        return Utterance(" ".join(text for text in texts if text))
-
-    return recognize
 
 
 RATE = 16_000
@@ -213,7 +195,7 @@ class SpeechStream:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """`recognize`: converts samples to words, which takes time. `clock`: in seconds."""
-        self._coding, self._detects = listening.coding, listening.detects
+        self._detects = listening.detects
         self._recognize_samples = recognize
         self._clock = clock
         self._resampler = None if listening.rate == RATE else Resampler(listening.rate, RATE)
@@ -244,8 +226,7 @@ class SpeechStream:
     def feed(self, sound: bytes) -> None:
         """Take the next sound, in whole samples."""
         self._sound.came_at = self._clock()
-        pcm = linear(self._coding, sound).astype("<i2").tobytes()
-        rest = self._sound.rest + (pcm if self._resampler is None else self._resampler.part(pcm))
+        rest = self._sound.rest + (sound if self._resampler is None else self._resampler.part(sound))
         whole = len(rest) - len(rest) % _FRAME_BYTES
         for start in range(0, whole, _FRAME_BYTES):
             self._frame(rest[start : start + _FRAME_BYTES])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from transformers import PreTrainedConfig
 from transformers.utils import logging as transformers_logging
 
 from speech.errors import ModelLoadError
-from speech.model_families import Options
+from speech.interfaces import ModelOptions
 
 
 def quiet() -> None:
@@ -37,37 +37,33 @@ def device_of(requested: str) -> torch.device:
     return device
 
 
-def dtype_of(requested: str, device: torch.device) -> torch.dtype:
-    """Return the type of the weights: by default float16 on CUDA, else float32."""
-    if requested == "auto":
-        return torch.float16 if device.type == "cuda" else torch.float32
-    dtype = getattr(torch, requested)
-    assert isinstance(dtype, torch.dtype)  # noqa: S101 - the settings have a list of them
-    return dtype
-
-
-def read_config(model: str) -> Mapping[str, Any]:
-    """Return the content of config.json, from a folder or the hub. Raises ModelLoadError."""
+def family_of(model: str, known: Collection[str], does: str) -> str:
+    """Return the type of a model, from a folder or the hub. `does`: what models of the `known` types do. Raises ModelLoadError."""
     try:
         config, _ = PreTrainedConfig.get_config_dict(model)
     except (OSError, ValueError) as error:
         raise ModelLoadError(
             f"The model {model!r} is not stored on this machine, and the hub can't be reached or does not know it."
         ) from error
-    return config
+    family = config.get("model_type")
+    if family not in known:
+        raise ModelLoadError(
+            f"The model {model!r} is of the type {family!r}, which is none that {does}: {', '.join(known)}."
+        )
+    return str(family)
 
 
-def read_weights(kind: Any, model: str, options: Options) -> Any:
-    """Return a model of a transformers class, in evaluation mode, on the device and with the type of the options.
+def read_weights(kind: Any, options: ModelOptions) -> Any:
+    """Return a model of a transformers class, in evaluation mode, in float16 on CUDA, else in float32.
 
     Raises ModelLoadError, also for weights that are not safetensors unless the options allow them.
     """
-    device = device_of(options.device)
+    model, device = options.model, device_of(options.device)
     _refuse_pickled(model, allowed=options.pickled_weights)
     with load_errors(f"The weights of {model!r}"):
         module, report = kind.from_pretrained(
             model,
-            dtype=dtype_of(options.dtype, device),
+            dtype=torch.float16 if device.type == "cuda" else torch.float32,
             output_loading_info=True,
             trust_remote_code=False,
             use_safetensors=None if options.pickled_weights else True,

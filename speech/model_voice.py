@@ -11,7 +11,7 @@ import msgspec
 
 from speech.clauses import Clauses
 from speech.errors import VoiceFailed
-from speech.model_families import Options
+from speech.interfaces import ModelOptions
 from speech.process import (
     Cancel,
     Channel,
@@ -29,7 +29,7 @@ _SHOWN = 20
 class ModelVoice(WorkerProcess["VoiceReady"]):
     """One process, in which owners take turns by the clause. `running` keeps it alive; `speak` and `speaking` use it."""
 
-    def __init__(self, name: str, options: Options, *, module: str = str(__package__)) -> None:
+    def __init__(self, name: str, options: ModelOptions, *, module: str = str(__package__)) -> None:
         """`name`: for clients. `module`: of the process."""
         super().__init__(
             *(module, "voice", msgspec.json.encode(options).decode()),
@@ -143,7 +143,7 @@ class VoiceWorker(Worker[Speak]):
     def step(self) -> None:
         """Speak the next clause."""
         number, request = self.queue.next()
-        if any(self.watch((number,))):
+        if self.is_gone(number):
             return
         try:
             pcm = self._speak(request.clause, voice=request.voice, speed=request.speed)

@@ -16,9 +16,9 @@ import sys
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from itertools import count, zip_longest
+from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -358,20 +358,16 @@ class Worker(ABC, Generic[T]):
         while (message := self.channel.poll()) is not None:
             self._receive(message)
 
-    def watch(self, numbers: Iterable[int]) -> list[bool]:
-        """Between two steps of a model: report that it works; return for each of `numbers` whether nobody waits for it."""
+    def is_gone(self, number: int) -> bool:
+        """Between two steps of a model: report that it works; return whether nobody waits for a request any more."""
         self.channel.send(Working())
         self.catch_up()
-        return [number in self._gone for number in numbers]
+        return number in self._gone
 
     def leave(self, number: int) -> None:
         """Note that nobody waits for a request any more."""
         self._gone.add(number)
         self.queue.remove(number)
-
-    def is_gone(self, number: int) -> bool:
-        """Return whether a request was cancelled since the step began."""
-        return number in self._gone
 
     def end(self, number: int, last: msgspec.Struct) -> None:
         """Send the last message of a request."""
@@ -460,17 +456,3 @@ class FairQueue(Generic[T]):
             works.pop(number, None)
             if not works:
                 del self._owners[owner]
-
-    def several(self, most: int, fits: Callable[[T, T], bool]) -> list[tuple[int, T]]:
-        """Return up to `most` works to do together: the next one, and others that fit it.
-
-        Each owner's first work comes before any owner's second. The owner of the next work becomes the last one.
-        """
-        first = self.next()
-        rest = [
-            work for works in zip_longest(*(one.items() for one in self._owners.values())) for work in works
-        ]
-        others = [
-            work for work in rest if work is not None and work[0] != first[0] and fits(first[1], work[1])
-        ]
-        return [first, *others[: most - 1]]

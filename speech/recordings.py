@@ -1,32 +1,30 @@
-"""The sound of uploaded files. WAV headers are read here, and all else is decoded by PyAV (FFmpeg) outside of the gateway.
+"""The sound of uploaded files. Usual WAV files are read here, and all else is decoded by PyAV (FFmpeg) outside of the gateway.
 
 FFmpeg parses whatever a client sends. So each file gets a process of its own, with limits on memory, processor and wall time: a
-file that crashes or hangs its process fails alone. Of a WAV header (RIFF; Microsoft's mmreg.h has the tags), sizes are only
-trusted as far as the bytes go.
+file that crashes or hangs its process fails alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Iterator
 from importlib.util import find_spec
 
 import msgspec
 
 from engine.errors import install_command
 from speech.errors import BadSound, RecognizerLost, TooMuchSound
-from speech.interfaces import HIGHEST_RATE, LOWEST_RATE, RAW_RATE, Coding, Recording
+from speech.interfaces import HIGHEST_RATE, LOWEST_RATE, RAW_RATE, WIDTH, Recording
 from speech.process import running_child
 
 SHORTEST_S = 0.1
 _LEAST_PATIENCE_S, _SLOWEST = 30.0, 20
 """How long one file may take: the first, and a second per `_SLOWEST` seconds of sound, ten times what a busy core takes."""
-OTHER_FORMATS = (
-    "Send a WAV file (16-bit PCM, µ-law or A-law), MP3, WebM, Ogg, FLAC or M4A, or 16-bit PCM at 24,000 Hz "
-    "named *.pcm."
+_NOT_SOUND = (
+    "The file is not a kind of sound that this server takes. Send a WAV, MP3, WebM, Ogg, FLAC or M4A file, or 16-bit PCM at "
+    "24,000 Hz named *.pcm."
 )
-_MAGIC = {b"\x1aE\xdf\xa3": "matroska", b"OggS": "ogg", b"fLaC": "flac", b"ID3": "mp3"}
+_MAGIC = {b"RIFF": "wav", b"\x1aE\xdf\xa3": "matroska", b"OggS": "ogg", b"fLaC": "flac", b"ID3": "mp3"}
 """The first bytes of files: WebM is Matroska, as MP4 and M4A are QuickTime's `mov`."""
 
 
@@ -37,17 +35,12 @@ async def recording_in(
 
     `patience_s`: seconds that decoding may take. Raises BadSound, TooMuchSound, RecognizerLost.
     """
-    container = None if is_raw else container_of(file)
-    if container is None:
-        recording = recording_of(file, is_raw=is_raw)
-    elif find_spec("av") is None:
-        raise BadSound(
-            "This server can't decode MP3, WebM, Ogg, FLAC or M4A: send a WAV file (16-bit PCM, µ-law or A-law). "
-            f"Its operator installs the decoder by: {install_command('speech')}"
-        )
-    else:
+    if not file:
+        raise BadSound("The file is empty.")
+    recording = Recording(RAW_RATE, 1, _whole(file, WIDTH)) if is_raw else wav_recording(file)
+    if recording is None:
         patience_s = _LEAST_PATIENCE_S + longest_s / _SLOWEST if patience_s is None else patience_s
-        recording = await _decoded(Decode(file, container, longest_s, patience_s))
+        recording = await _decoded(Decode(file, container_of(file), longest_s, patience_s))
     if recording.seconds > longest_s:
         why = f"it has {recording.seconds:,.0f} seconds, and may have {longest_s:,}"
         raise TooMuchSound(f"The recording is too long: {why}.")
@@ -56,16 +49,24 @@ async def recording_in(
     return recording
 
 
-def container_of(file: bytes) -> str | None:
-    """Return FFmpeg's name for the container of a file, by its first bytes; None if it has no decoder here."""
+def container_of(file: bytes) -> str:
+    """Return FFmpeg's name for the container of a file, by its first bytes. Raises BadSound if it is not supported."""
     if file[4:8] == b"ftyp":
         return "mov"
     if file[:1] == b"\xff" and file[1:2] >= b"\xe0":  # the sync word of MPEG audio; ADTS has layer 0
         return "mp3" if file[1] & 0x06 else "aac"
-    return next((container for magic, container in _MAGIC.items() if file.startswith(magic)), None)
+    for magic, container in _MAGIC.items():
+        if file.startswith(magic):
+            return container
+    raise BadSound(_NOT_SOUND)
 
 
 async def _decoded(request: Decode) -> Recording:
+    if find_spec("av") is None:
+        raise BadSound(
+            "This server can't decode files of this kind: send a WAV file with 16-bit PCM. "
+            f"Its operator installs the decoder by: {install_command('speech')}"
+        )
     try:
         async with (
             asyncio.timeout(request.patience_s),
@@ -113,81 +114,30 @@ FromDecoder = Decoded | Undecodable
 _decode = msgspec.msgpack.Decoder(FromDecoder).decode
 
 
-_CHUNK = struct.Struct("<4sI")
-_FORMAT = struct.Struct("<HHIIHH")
-_EXTENSIBLE = 0xFFFE
-_SUBFORMAT = slice(24, 26)
-_MOST_CHUNKS = 64
+_HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
+"""A WAV file's header without optional chunks: RIFF, size, WAVE, `fmt `, its size and six fields, `data`, size."""
 _UNKNOWN = 0xFFFFFFFF
 """The length in a header that is sent before the length is known."""
-_CODINGS = {(1, 16): Coding.PCM16, (6, 8): Coding.ALAW, (7, 8): Coding.MULAW}
-
-
-def recording_of(file: bytes, *, is_raw: bool) -> Recording:
-    """Return the sound in a file. `is_raw`: it has no header. Raises BadSound."""
-    if not file:
-        raise BadSound("The file is empty.")
-    recording = Recording(Coding.PCM16, RAW_RATE, 1, _whole(file, 2)) if is_raw else _wav(file)
-    if recording.seconds < SHORTEST_S:
-        raise BadSound(f"The sound is too short: it must last {SHORTEST_S} seconds or more.")
-    return recording
 
 
 def header(rate: int) -> bytes:
     """Return the header of 16-bit PCM with one channel and unknown length."""
-    fields = _FORMAT.pack(1, 1, rate, rate * 2, 2, 16)
-    return b"".join(
-        (
-            *(_CHUNK.pack(b"RIFF", _UNKNOWN), b"WAVE"),
-            *(_CHUNK.pack(b"fmt ", len(fields)), fields),
-            _CHUNK.pack(b"data", _UNKNOWN),
-        )
-    )
+    sample_format = (b"fmt ", 16, 1, 1, rate, rate * WIDTH, WIDTH, 8 * WIDTH)
+    return _HEADER.pack(b"RIFF", _UNKNOWN, b"WAVE", *sample_format, b"data", _UNKNOWN)
 
 
-def _wav(file: bytes) -> Recording:
-    if file[:4] != b"RIFF" or file[8:12] != b"WAVE":
-        raise BadSound(f"The file is not a kind of sound that this server takes. {OTHER_FORMATS}")
-    sample_format: tuple[Coding, int, int] | None = None
-    for name, start, end in _chunks(file):
-        if name == b"fmt ":
-            sample_format = _format(file[start:end])
-        if name == b"data":
-            if sample_format is None:
-                break
-            coding, rate, channels = sample_format
-            width = channels * (2 if coding is Coding.PCM16 else 1)
-            return Recording(coding, rate, channels, _whole(file[start:end], width))
-    raise BadSound("The WAV file is damaged: it has no samples where its header says.")
+def wav_recording(file: bytes) -> Recording | None:
+    """Return the sound of a WAV file with 16-bit PCM and no optional chunks; None if the file is another kind.
 
-
-def _chunks(file: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """Yield the name, the start and the end of each chunk, within the file."""
-    at = 12
-    for _ in range(_MOST_CHUNKS):
-        if at + _CHUNK.size > len(file):
-            return
-        name, claimed = _CHUNK.unpack_from(file, at)
-        start = at + _CHUNK.size
-        yield name, start, min(start + claimed, len(file))
-        at = start + claimed + claimed % 2
-
-
-def _format(fields: bytes) -> tuple[Coding, int, int]:
-    if len(fields) < _FORMAT.size:
-        raise BadSound("The WAV file is damaged: its header is too short.")
-    tag, channels, rate, _, _, bits = _FORMAT.unpack_from(fields)
-    if tag == _EXTENSIBLE:
-        tag = int.from_bytes(fields[_SUBFORMAT], "little")
-    if (coding := _CODINGS.get((tag, bits))) is None:
-        raise BadSound(f"The WAV file has samples of a kind that is not taken. {OTHER_FORMATS}")
-    if channels not in {1, 2}:
-        raise BadSound(f"The WAV file says that it has {channels} channels; one or two are supported.")
-    if not LOWEST_RATE <= rate <= HIGHEST_RATE:
-        raise BadSound(
-            f"The WAV file says that it has {rate:,} samples a second; {LOWEST_RATE:,} to {HIGHEST_RATE:,} are taken."
-        )
-    return coding, rate, channels
+    The header's sizes are only trusted as far as the bytes go.
+    """
+    if len(file) < _HEADER.size:
+        return None
+    riff, _, wave, fmt, length, tag, channels, rate, _, _, bits, data, size = _HEADER.unpack_from(file)
+    is_usual = (riff, wave, fmt, length, tag, bits, data) == (b"RIFF", b"WAVE", b"fmt ", 16, 1, 16, b"data")
+    if not is_usual or channels not in {1, 2} or not LOWEST_RATE <= rate <= HIGHEST_RATE:
+        return None
+    return Recording(rate, channels, _whole(file[_HEADER.size :][:size], WIDTH * channels))
 
 
 def _whole(samples: bytes, width: int) -> bytes:

@@ -10,8 +10,8 @@ from transformers import VitsModel, VitsTokenizer
 from transformers.utils.import_utils import is_uroman_available
 
 from speech.errors import ModelLoadError
-from speech.model_families import Options, check_voice
-from speech.model_loading import quiet, read_config, read_part, read_weights
+from speech.interfaces import ModelOptions
+from speech.model_loading import family_of, quiet, read_part, read_weights
 from speech.model_voice import VoiceReady
 
 LONGEST_S = 60.0
@@ -74,10 +74,10 @@ class Vits:
             raise OverflowError
 
 
-def load(options: Options) -> Vits:
+def load(options: ModelOptions) -> Vits:
     """Return the model of a folder or of the hub. Raises ModelLoadError."""
     quiet()
-    check_voice(options.model, read_config(options.model))
+    family_of(options.model, ("vits",), "speaks")
     tokenizer = read_part(VitsTokenizer, options.model, "tokenizer")
     if tokenizer.phonemize:
         raise ModelLoadError(
@@ -86,4 +86,4 @@ def load(options: Options) -> Vits:
         )
     if tokenizer.is_uroman and not is_uroman_available():
         raise ModelLoadError(f"The model {options.model!r} reads Roman letters: pip install uroman.")
-    return Vits(read_weights(VitsModel, options.model, options), tokenizer)
+    return Vits(read_weights(VitsModel, options), tokenizer)

@@ -53,9 +53,9 @@ ORDER = {
         *("scheduling", "process", "served_models", "upstream", "scripted"),
     ),
     "speech": (
-        *("errors", "interfaces", "process", "model_families", "clauses", "samples", "activity"),
+        *("errors", "interfaces", "process", "clauses", "samples", "activity"),
         *("recordings", "compression", "alignment", "espeak"),
-        *("recognition", "recognition_worker", "pocketsphinx_decoder", "listening", "listening_worker"),
+        *("recognition", "recognition_worker", "pocketsphinx_decoder", "listening_worker"),
         *("model_voice", "model_loading", "recognition_models", "voice_models", "__main__"),
     ),
     "sessions": (

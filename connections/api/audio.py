@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import secrets
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from email.message import Message
 from importlib.util import find_spec
+from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Literal, cast, get_args
 
 import msgspec
+from starlette.datastructures import FormData, Headers, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -36,7 +37,7 @@ from sessions.conversation.conversation import refusal_of
 from sessions.limits.shares import AGAIN_MS, FairShare, Subject
 from speech.errors import BadSound, RecognizerLost, SpeechError, TooMuchSound, VoiceFailed
 from speech.interfaces import RAW_RATE, AudioStream, Recording, Synthesizer
-from speech.recognition import Ready, Recognizer, Segment, Word
+from speech.recognition import Ready, Recognizer, Segment
 from speech.recordings import header, recording_in
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ SPEECH = "/v1/audio/speech"
 MAX_FORM_BYTES = 25 * 1024 * 1024
 """Bytes of a form; OpenAI's limit."""
 TranscriptFormat = Literal["json", "text", "srt", "verbose_json", "vtt"]
-Granularity = Literal["word", "segment"]
 _RAW_TYPES = {"audio/pcm", "audio/l16"}
 _RAW_NAMES = (".pcm", ".raw")
 _SWITCH = {"true": True, "1": True, "false": False, "0": False, "": False}
@@ -66,13 +66,10 @@ _TRANSCRIPT_TYPES: dict[TranscriptFormat, str] = {
     "vtt": "text/vtt",
 }
 MAX_FIELDS = 32
-_MAX_HEAD_BYTES = 4096
-_MAX_VALUE_BYTES = 64 * 1024
+MAX_VALUE_BYTES = 64 * 1024
 """Bytes of a field that is not a file."""
-_MAX_PARAMETERS = 16
-"""Parameters of one header: the library scans all again for each."""
-_BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{1,70}")
-_BROKEN = "The form is malformed: it must be multipart/form-data (RFC 7578)."
+_FORM_PART_BYTES = 64 * 1024
+"""Bytes of a form that are parsed at once: then others have their turn."""
 SpeechFormat = Literal["wav", "pcm", "mp3", "opus", "aac", "flac"]
 WRITE_TIMEOUT_S = 30.0
 """How long a client may stop reading: the voice would wait for it."""
@@ -181,19 +178,18 @@ class TranscriptionsEndpoint(AudioEndpoint):
     async def read(self, exchange: Exchange, caller: Caller) -> Coroutine[None, None, None]:
         """Read a form. Raises Refused, ClientDisconnect."""
         body = await exchange.body(lambda: None, most=MAX_FORM_BYTES)
-        form = parse_form(body, exchange.request.headers.get("content-type", ""))
-        request = transcription_request(form, model=self._recognizer.name, facts=self._recognizer.facts)
+        form = await parse_form(body, exchange.request.headers)
+        recognizer = self._recognizer
+        try:
+            request = await transcription_request(form, model=recognizer.name, facts=recognizer.facts)
+        finally:
+            await form.close()
         return self._answer(exchange, caller.subject, request)
 
     async def _answer(self, exchange: Exchange, subject: Subject, request: TranscriptionRequest) -> None:
         recording = await self._recording(request)
         request = msgspec.structs.replace(request, file=b"")  # else the sound would be in memory twice
-        heard = self._recognizer.transcribe(
-            recording,
-            owner=subject.owner,
-            language=request.language,
-            wants_words="word" in request.granularities,
-        )
+        heard = self._recognizer.transcribe(recording, owner=subject.owner, language=request.language)
         async with aclosing(heard) as segments:
             if request.is_streamed:
                 await _stream(exchange, segments, recording.seconds)
@@ -220,7 +216,7 @@ async def _whole(
     heard = [segment async for segment in segments]
     code = next((segment.language for segment in heard if segment.language), request.language)
     language = "unknown" if code is None else languages.get(code, code)
-    body = transcript(heard, seconds, request.format, request.granularities, language)
+    body = transcript(heard, seconds, request.format, language)
     headers = {"Cache-Control": "no-store"}
     await exchange.answer(Response(body, headers=headers, media_type=_TRANSCRIPT_TYPES[request.format]))
 
@@ -254,11 +250,10 @@ class TranscriptionRequest(msgspec.Struct, frozen=True):
     is_raw: bool
     language: str | None
     format: TranscriptFormat
-    granularities: tuple[Granularity, ...]
     is_streamed: bool
 
 
-def transcription_request(form: Form, *, model: str, facts: Ready) -> TranscriptionRequest:
+async def transcription_request(form: FormData, *, model: str, facts: Ready) -> TranscriptionRequest:
     """Return what a form requests of the recognizer, with its name and facts. Raises Problem."""
     check_model(_value(form, "model"), model, TRANSCRIPTION_MODELS)
     language = _language(_value(form, "language"), facts)
@@ -268,16 +263,18 @@ def transcription_request(form: Form, *, model: str, facts: Ready) -> Transcript
         raise invalid("stream", "`stream` must be true or false.")
     if streamed and wanted not in {"json", "text"}:
         raise invalid("stream", "Streams have no timestamps: use `response_format` json with `stream`.")
-    granularities = _granularities(form, wanted, facts)
-    if (file := form.files.get("file")) is None:
+    granularities = [form.getlist(f"timestamp_granularities{suffix}") for suffix in ("", "[]")]
+    if any(one != "segment" for one in chain(*granularities)):
+        raise invalid("timestamp_granularities", "`timestamp_granularities` may only have segment.")
+    if not isinstance(file := form.get("file"), UploadFile):
         raise invalid("file", "`file` is missing: attach the recording.")
-    is_raw = file.media_type in _RAW_TYPES or file.name.lower().endswith(_RAW_NAMES)
-    return TranscriptionRequest(file.content, is_raw, language, wanted, granularities, streamed)
+    is_raw = file.content_type in _RAW_TYPES or (file.filename or "").lower().endswith(_RAW_NAMES)
+    return TranscriptionRequest(await file.read(), is_raw, language, wanted, streamed)
 
 
-def _value(form: Form, name: str) -> str | None:
-    values = form.values.get(name)
-    return values[-1] if values else None
+def _value(form: FormData, name: str) -> str | None:
+    value = form.get(name)
+    return value if isinstance(value, str) else None
 
 
 def _language(requested: str | None, facts: Ready) -> str | None:
@@ -309,18 +306,6 @@ def _one_of(name: str, formats: Sequence[str]) -> str:
     return name
 
 
-def _granularities(form: Form, wanted: TranscriptFormat, facts: Ready) -> tuple[Granularity, ...]:
-    requested = form.values.get("timestamp_granularities", [])
-    if requested and wanted != "verbose_json":
-        why = "`timestamp_granularities` needs `response_format` verbose_json."
-        raise invalid("timestamp_granularities", why)
-    if not set(requested) <= set(get_args(Granularity)):
-        raise invalid("timestamp_granularities", "`timestamp_granularities` may have word and segment.")
-    if "word" in requested and not facts.times_words:
-        raise invalid("timestamp_granularities", "This model has no word timestamps: use segment.")
-    return tuple(cast("list[Granularity]", requested)) or ("segment",)
-
-
 def text_of(segments: Sequence[Segment]) -> str:
     """Return all words."""
     return " ".join(segment.text for segment in segments)
@@ -330,7 +315,6 @@ def transcript(
     segments: Sequence[Segment],
     seconds: float,
     wanted: TranscriptFormat,
-    granularities: Sequence[Granularity],
     language: str,
 ) -> bytes:
     """Return a recording's words in the format `wanted`. `language`: its name."""
@@ -338,7 +322,7 @@ def transcript(
         case "json":
             return msgspec.json.encode(Transcription(text_of(segments), Duration(round(seconds, 2))))
         case "verbose_json":
-            return msgspec.json.encode(_verbose(segments, seconds, granularities, language))
+            return msgspec.json.encode(_verbose(segments, seconds, language))
         case "text":
             return f"{text_of(segments)}\n".encode()
         case "srt":
@@ -348,20 +332,15 @@ def transcript(
             return "\n".join(("WEBVTT", "", *_captions(segments, "."))).encode()
 
 
-def _verbose(
-    segments: Sequence[Segment], seconds: float, granularities: Sequence[Granularity], language: str
-) -> VerboseTranscription:
-    timed = tuple(
-        TimedSegment(id=number, start=one.start, end=one.end, text=one.text)
-        for number, one in enumerate(segments)
-    )
-    words = tuple(word for segment in segments for word in segment.words)
+def _verbose(segments: Sequence[Segment], seconds: float, language: str) -> VerboseTranscription:
     return VerboseTranscription(
         language=language,
         duration=round(seconds, 2),
         text=text_of(segments),
-        words=words if "word" in granularities else None,
-        segments=timed if "segment" in granularities else None,
+        segments=tuple(
+            TimedSegment(id=number, start=one.start, end=one.end, text=one.text)
+            for number, one in enumerate(segments)
+        ),
         usage=Duration(round(seconds, 2)),
     )
 
@@ -408,14 +387,13 @@ class TimedSegment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VerboseTranscription(msgspec.Struct, frozen=True, kw_only=True):
-    """The words of a recording with their times. `words`, `segments`: if requested."""
+    """The words of a recording with the times of segments."""
 
     task: Literal["transcribe"] = "transcribe"
     language: str
     duration: float
     text: str
-    words: tuple[Word, ...] | None = None
-    segments: tuple[TimedSegment, ...] | None = None
+    segments: tuple[TimedSegment, ...]
     usage: Duration
 
 
@@ -432,81 +410,35 @@ class TextDone(msgspec.Struct, frozen=True, tag_field="type", tag="transcript.te
     usage: Duration
 
 
-class File(msgspec.Struct, frozen=True):
-    """A file as sent."""
+class _InMemory(MultiPartParser):
+    """A parser that writes nothing to the disk. `has_ended`: the form is complete."""
 
-    name: str
-    media_type: str
-    content: bytes
+    spool_max_size = MAX_FORM_BYTES
+    has_ended = False
 
-
-class Form(msgspec.Struct, frozen=True):
-    """The values of each field in order, and the files."""
-
-    values: dict[str, list[str]]
-    files: dict[str, File]
+    def on_end(self) -> None:
+        """Note the end of the form."""
+        self.has_ended = True
 
 
-def parse_form(body: bytes, content_type: str) -> Form:
-    """Return the fields of a form. Raises Problem."""
-    form = Form({}, {})
-    for number, (head, content) in enumerate(_parts(body, _boundary(content_type))):
-        if number >= MAX_FIELDS:
-            raise invalid(None, f"The form has too many fields; it may have at most {MAX_FIELDS}.")
-        _put(form, _headers(head), content)
-    return form
+async def parse_form(body: bytes, headers: Headers) -> FormData:
+    """Return the fields of a form (multipart/form-data, RFC 7578), to be closed. Raises Problem."""
 
+    async def parts() -> AsyncGenerator[bytes]:
+        for at in range(0, len(body), _FORM_PART_BYTES):
+            yield body[at : at + _FORM_PART_BYTES]
+            await asyncio.sleep(0)
+        if not parser.has_ended:
+            raise MultiPartException("It has no end.")
 
-def _put(form: Form, head: Message, content: bytes) -> None:
-    name = head.get_param("name", header="content-disposition")
-    if not isinstance(name, str):
-        raise invalid(None, _BROKEN)
-    file_name = head.get_filename()
-    if file_name is not None or name == "file":
-        form.files[name] = File(file_name or "", head.get_content_type(), content)
-        return
-    if len(content) > _MAX_VALUE_BYTES:
-        raise invalid(None, f"A field of the form is too long: it may have at most {_MAX_VALUE_BYTES} bytes.")
-    form.values.setdefault(name.removesuffix("[]"), []).append(content.decode(errors="replace"))
-
-
-def _boundary(content_type: str) -> bytes:
-    headers = Message()
-    headers["content-type"] = content_type if content_type.count(";") <= _MAX_PARAMETERS else ""
-    boundary = headers.get_param("boundary")
-    is_form = headers.get_content_type() == "multipart/form-data"
-    if not is_form or not isinstance(boundary, str) or not _BOUNDARY.fullmatch(boundary):
+    if not headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise Problem(415, "Send the recording as multipart/form-data.", code="unsupported_media_type")
-    return b"--" + boundary.encode()
-
-
-def _parts(body: bytes, boundary: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the head and the content of each part. Raises Problem."""
-    at = body.find(boundary)
-    while True:
-        start = at + len(boundary)
-        if at < 0:
-            raise invalid(None, _BROKEN)
-        if body.startswith(b"--", start):
-            return
-        head_end = body.find(b"\r\n\r\n", start, start + _MAX_HEAD_BYTES)
-        at = body.find(b"\r\n" + boundary, max(head_end, start))
-        if head_end < 0 or at < 0:
-            raise invalid(None, _BROKEN)
-        yield body[start + 2 : head_end], body[head_end + 4 : at]
-        at += 2
-
-
-def _headers(head: bytes) -> Message:
-    """Raises Problem."""
-    headers = Message()
-    for line in head.decode(errors="replace").split("\r\n"):
-        name, _, value = line.partition(":")
-        if value.count(";") > _MAX_PARAMETERS:
-            raise invalid(None, _BROKEN)
-        if name.strip():
-            headers[name.strip()] = value.strip()
-    return headers
+    bounds = {"max_files": 1, "max_fields": MAX_FIELDS, "max_part_size": MAX_VALUE_BYTES}
+    parser = _InMemory(headers, parts(), **bounds)
+    try:
+        return await parser.parse()
+    except MultiPartException as error:
+        raise invalid(None, f"The form is malformed: {error.message}") from None
 
 
 class SpeechUsage(msgspec.Struct, frozen=True):

@@ -142,7 +142,7 @@ class FrameHandler:
         )
 
     def _interpret(self, connection: Connection, frame: frames.InterpretStart) -> PendingWork:
-        source = SourceState(frame.source, frame.target, frame.publish_policy, frame.wait_words)
+        source = SourceState(frame.source, frame.target, frame.publish_policy)
         send = msgspec.structs.replace(
             _message_request(connection, frame, Append(frame.parent_id), ""), source=source
         )

@@ -13,7 +13,8 @@ from connections.protocol.errors import BadFrame
 from sessions.events import Event
 from speech.interfaces import HIGHEST_RATE, LOWEST_RATE, Mark
 
-Format = Literal["pcm16", "mulaw", "alaw"]
+Format = Literal["pcm16"]
+"""16 bits a sample, little-endian."""
 Rate = Annotated[int, Meta(ge=LOWEST_RATE, le=HIGHEST_RATE)]
 
 HEAD = struct.Struct(">BBHI")

@@ -193,7 +193,7 @@ class InterpretStart(ClientFrame, frozen=True, kw_only=True, tag="interpret.star
     """Begins a live translation. The user's message is the source, which `source` frames extend. The reply is its translation.
 
     `publish_policy`: which words of an unfinished sentence are sent. `agreement`: the words that three attempts in a row share.
-    `wait`: as many words as the source has so far, minus `wait_words`. `segment`: no words.
+    `segment`: no words.
     """
 
     client_msg_id: Id
@@ -202,7 +202,6 @@ class InterpretStart(ClientFrame, frozen=True, kw_only=True, tag="interpret.star
     conversation_id: Name = DEFAULT_CONVERSATION
     input: Literal["text"] = "text"
     publish_policy: PublishPolicy = "agreement"
-    wait_words: Annotated[int, Meta(ge=1, le=20)] = 3
     model: ModelName | None = None
     parent_id: Id | msgspec.UnsetType | None = msgspec.UNSET
     on_busy: Literal["reject", "interrupt", "rollback"] = "reject"

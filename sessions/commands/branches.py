@@ -99,7 +99,7 @@ def _whole_source(message: MessageRecord) -> SourceState | None:
     """Return how to answer a message again if it is a whole source."""
     if (languages := message.languages) is None:
         return None
-    return SourceState(languages.source, languages.target, "segment", 0, is_final=True)
+    return SourceState(languages.source, languages.target, "segment", is_final=True)
 
 
 _CUT = (Reason.CANCELLED, Reason.INTERRUPTED, Reason.LENGTH, Reason.TIMEOUT, Reason.ERROR)

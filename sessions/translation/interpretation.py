@@ -88,16 +88,6 @@ def agreed_end(before: Sequence[str], now: str, committed: int, *, finished: boo
     return end
 
 
-def wait_k_end(now: str, committed: int, *, read: int, wait: int, finished: bool) -> int:
-    """Return the end of the words that may be published, `wait` words behind the `read` words of the source.
-
-    Wait-k (Ma et al., STACL, ACL 2019).
-    """
-    allowed = read - wait - len(units(now[:committed]))
-    newer = _without_end(whole_units(now[committed:], finished=finished))
-    return committed + sum(map(len, newer[: max(0, allowed)]))
-
-
 def _without_end(found: list[str]) -> list[str]:
     return found[:-1] if found and ends_a_sentence(found[-1]) else found
 
@@ -133,8 +123,6 @@ class Target:
         "_before",
         "_current",
         "_hypothesis",
-        "_k",
-        "_last",
         "_policy",
         "_read",
         "_segment",
@@ -143,16 +131,13 @@ class Target:
         "src_off",
     )
 
-    def __init__(
-        self, committed: PublishPolicy, *, wait: int, text: str = "", alignment: Alignment = _START
-    ) -> None:
+    def __init__(self, committed: PublishPolicy, *, text: str = "", alignment: Alignment = _START) -> None:
         """Begin, or continue after `text`, of which the current segment's part begins at `alignment`."""
         self._policy = committed
-        self._k = wait
         self._text = text
         self._segment = text[alignment.off :].lstrip()  # the current segment's published target
         self._before: list[str] = []
-        self._read = self._hypothesis = self._last = ""
+        self._read = self._hypothesis = ""
         self._current: SegmentDecode | None = None
         self.alignments = [alignment]
         self.src_off = alignment.src
@@ -166,12 +151,6 @@ class Target:
     def hypothesis_chars(self) -> int:
         """The length of the current hypothesis, with the published part of its segment."""
         return len(self._hypothesis)
-
-    @property
-    def repeated_chars(self) -> int:
-        """How many characters at its beginning the current hypothesis has in common with the one before."""
-        pairs = zip(self._last, self._hypothesis, strict=False)
-        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
     @property
     def committed_in_segment(self) -> int:
@@ -191,15 +170,9 @@ class Target:
         text = source.text[segment.start : segment.end]
         if not segment.is_closed:
             text = text if source.text[segment.end :] else text[: whole_words(text)].rstrip()
-            if not text or text == self._read or not self._may_commit(text):
+            if not text or text == self._read or self._policy == "segment":
                 return None
         return SegmentDecode(text, self._segment, segment.start + len(text), segment.is_closed)
-
-    def _may_commit(self, text: str) -> bool:
-        """Return whether any more words of an incomplete sentence may be published."""
-        if self._policy == "wait":
-            return len(units(text)) - self._k > len(units(self._segment))
-        return self._policy == "agreement"
 
     def _stands_at_an_end(self, source: GrowingText) -> bool:
         segment = next_segment(source.text, self.alignments[-1].src, final=True)
@@ -220,14 +193,10 @@ class Target:
         segment_decode = self._current_decode()
         if segment_decode.is_closed:
             return False
-        if self._policy == "wait":
-            return not self._may_commit(segment_decode.text)
         return len(units(self._hypothesis[len(self._segment) :])) > AHEAD
 
     def begin(self, segment_decode: SegmentDecode) -> None:
         """Note the current decode."""
-        if not self._last.startswith(self._hypothesis):  # a repetition that was cut off early adds nothing
-            self._last = self._hypothesis
         self._current, self._hypothesis = segment_decode, segment_decode.prefix
 
     def extend(self, text: str, source: GrowingText) -> str:
@@ -256,7 +225,7 @@ class Target:
     def settle(self, segment_decode: SegmentDecode) -> None:
         """Note that a closed segment is completely translated."""
         self.alignments.append(Alignment(segment_decode.src_end, len(self._text)))
-        self._segment = self._read = self._hypothesis = self._last = ""
+        self._segment = self._read = self._hypothesis = ""
         self._before = []
         self.src_off = max(self.src_off, segment_decode.src_end)
 
@@ -264,10 +233,7 @@ class Target:
         if segment_decode.is_closed:
             return len(self._hypothesis.rstrip())
         committed = len(self._segment)
-        if self._policy == "agreement":
-            return agreed_end(self._before, self._hypothesis, committed, finished=finished)
-        read = len(units(segment_decode.text))
-        return wait_k_end(self._hypothesis, committed, read=read, wait=self._k, finished=finished)
+        return agreed_end(self._before, self._hypothesis, committed, finished=finished)
 
     def _commit(self, segment_decode: SegmentDecode, end: int, source: GrowingText) -> str:
         new = self._hypothesis[len(self._segment) : end]

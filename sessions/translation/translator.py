@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from math import ceil
 from time import monotonic
@@ -117,9 +117,7 @@ class Interpretation:
         self.options = options
         self.source = GrowingText(message.content, is_final=options.is_final)
         alignment = Alignment(options.src, options.off)
-        self.translation = Target(
-            options.publish_policy, wait=options.wait_words, text=text, alignment=alignment
-        )
+        self.translation = Target(options.publish_policy, text=text, alignment=alignment)
         self.growing = asyncio.Lock()
         self.news = asyncio.Event()
         self._message = message
@@ -229,13 +227,11 @@ class _TurnUsage:
         before, self.committed = self.committed, max(self.committed, tokens)
         return self.committed - before
 
-    def add(self, finished: Finished, *, stopping: bool, repeated_chars: int = 0) -> None:
-        """Note the end of a hypothesis. Tokens of characters that it repeats were counted with the one before."""
+    def add(self, finished: Finished, *, stopping: bool) -> None:
+        """Note the end of a hypothesis."""
         self.prompt += finished.prompt_tokens
         self.cached += finished.cached_tokens
-        last = bisect_right(self._ends, repeated_chars)
-        repeated = self._tokens[last - 1] - self._tokens[0] if last else 0
-        self.generated += finished.generated_tokens - repeated
+        self.generated += finished.generated_tokens
         self.steps_after = finished.steps_after if stopping else 0
 
     def count(self) -> EngineCount:
@@ -413,9 +409,7 @@ class _TurnDecoder:
             has_end = whole and (ask.is_closed or finished.reason is FinishReason.STOP)
         finally:
             rest = interpretation.end(finished=has_end, enough=whole)
-        is_translator = engine_request.spec.translation is not None
-        repeated = interpretation.translation.repeated_chars if is_translator else 0
-        self.usage.add(finished, stopping=run.engine.stopping.is_set(), repeated_chars=repeated)
+        self.usage.add(finished, stopping=run.engine.stopping.is_set())
         if whole:
             await self._publish(rest)
         is_long = finished.reason is FinishReason.LENGTH and ask.is_closed

@@ -117,8 +117,7 @@ class MessageRequest(msgspec.Struct, frozen=True, kw_only=True):
         """A digest that distinguishes requests with the same `client_msg_id`."""
         if (source := self.source) is None:
             return digest_of(self.content, self.place, self.images)
-        policy = f"{source.publish_policy}\0{source.wait_words}"
-        return digest(f"interpret\0{source.source}\0{source.target}\0{policy}")
+        return digest(f"interpret\0{source.source}\0{source.target}\0{source.publish_policy}")
 
 
 class OfferedTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-import shutil
 import subprocess
 import sys
-import wave
 from pathlib import Path
 from types import CodeType
 
@@ -16,14 +14,11 @@ import pytest
 import midstream
 from engine.scripted import Call, ScriptedEngine, Thought
 from tests.app.in_process_service import serving
-from tests.app.voice_client import GRAMMAR, RATE, SILENCE, synthesize
 from tests.docs.documents import ROOT, snippets
 from tests.server_process import ServerProcess
 
 GUIDE = ROOT / "docs" / "python-client.md"
-PROGRAM, *ALL = snippets(GUIDE, "python")
-(SPEAKING,) = [body for body in ALL if ".speak(" in body]
-BODIES = [body for body in ALL if body is not SPEAKING]
+PROGRAM, *BODIES = snippets(GUIDE, "python")
 SCRIPTS = {  # what the model says, by a word of the example
     "Reasoning": [[Thought("Hm."), "It yields."]],
     "Write a novel.": ["Once upon a time " * 2000, "and ever after"],
@@ -50,25 +45,6 @@ async def test_the_examples_do_what_they_say(body: str, tmp_path: Path) -> None:
         await eval(compiled(body), {"client": client, "midstream": midstream, "url": running.url})
 
 
-@pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
-async def test_a_recording_is_answered_by_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with wave.open("question.wav", "wb") as file:
-        file.setparams((1, 2, RATE, 0, "NONE", ""))
-        file.writeframes(await synthesize("Count from one to ten.") + SILENCE)
-    engine = ScriptedEngine(reply="One, two, three.")
-    async with serving(tmp_path / "service", engine, speech="both", speech_recognizer=GRAMMAR) as running:
-        await eval(compiled(SPEAKING), {"midstream": midstream, "url": running.url})
-    expected = ["> count from 1 to 10", "One, two, three."]
-    assert [
-        line for line in capsys.readouterr().out.splitlines() if line in expected
-    ] == expected  # beside the log
-    with wave.open("answer.wav") as file:
-        assert file.getnframes() > file.getframerate() // 2
-
-
 def test_the_program_stops_a_reply(server: ServerProcess) -> None:
     code = PROGRAM.replace("127.0.0.1:8000", f"127.0.0.1:{server.port}")
     reported = subprocess.run(
@@ -91,8 +67,6 @@ def public(kind: type) -> set[str]:
         midstream.Status,
         midstream.Reconnecting,
         midstream.Reply,
-        *(midstream.SpokenConversation, midstream.SpokenReply, midstream.Sound),
-        *(midstream.Speech, midstream.Transcript, midstream.Mark),
     ],
 )
 def test_the_guide_names_all_that_is_public(kind: type) -> None:
@@ -100,8 +74,6 @@ def test_the_guide_names_all_that_is_public(kind: type) -> None:
         midstream.Client: {"open", "keep", "close"},  # `connect` calls these
         midstream.Call: {"of", "take", "note", "cancel"},  # a reply does
         midstream.Reply: {"take", "begin_with"},  # the client does
-        midstream.SpokenReply: {"take", "begin_with", "begin_sound", "mark", "take_sound"},
-        midstream.SpokenConversation: {"begin", "end", "lost", "fail", "take_frame"},
     }
     names = set(re.findall(r"\w+", GUIDE.read_text()))
     assert public(kind) - inside.get(kind, set()) - names == set()

@@ -15,6 +15,7 @@ KINDS = {
     "flac": ("flac", "flac"),
     "m4a": ("ipod", "aac"),
     "aac": ("adts", "aac"),
+    "wav": ("wav", "pcm_mulaw"),
 }
 """The muxer and the encoder by the suffix of a file."""
 

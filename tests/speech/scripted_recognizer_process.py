@@ -6,17 +6,17 @@ It fails where a sample is as low as none in a voice is.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
-from speech.listening import ToListener
 from speech.listening_worker import ListenWorker
 from speech.process import Channel
-from speech.recognition import Ready, Utterance
+from speech.recognition import Ready, ToListener, Utterance
 from speech.samples import Samples
 
 LOWEST = -32_768
 
 
-def length(samples: Samples, _language: str | None) -> Utterance:
+def length(samples: Samples, _language: str | None, _check: Callable[[], None]) -> Utterance:
     """How many samples there are."""
     if samples.min(initial=0) == LOWEST:
         raise RuntimeError

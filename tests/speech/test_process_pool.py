@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from speech.errors import ModelLoadError, RecognizerLost, VoiceFailed
-from speech.interfaces import Coding, Recording
-from speech.model_families import Options
+from speech.interfaces import ModelOptions, Recording
 from speech.model_voice import ModelVoice
 from speech.process import Cancel
-from speech.recognition import PocketSphinx, Ready, Recognizer
+from speech.recognition import PocketSphinx, Ready, Recognizer, Segment
 from tests.speech.scripted_recognizers import Outcome
 
 EARS = "tests.speech.scripted_recognizers"
@@ -29,21 +28,20 @@ async def scripted_recognizer() -> AsyncIterator[Recognizer]:
 
 @pytest.fixture
 async def voice() -> AsyncIterator[ModelVoice]:
-    voice = ModelVoice("scripted", Options(model="none"), module="tests.speech.scripted_voice_process")
+    voice = ModelVoice("scripted", ModelOptions(model="none"), module="tests.speech.scripted_voice_process")
     async with voice.running():
         yield voice
 
 
-async def transcribe(scripted_recognizer: Recognizer, outcome: Outcome, owner: str = "a") -> list[str]:
-    samples = np.full(1600, outcome, "<i2").tobytes()
-    recording = Recording(Coding.PCM16, 16_000, 1, samples)
+async def segments_of(scripted_recognizer: Recognizer, outcome: Outcome, owner: str = "a") -> list[Segment]:
+    recording = Recording(16_000, 1, np.full(1600, outcome, "<i2").tobytes())
     async with aclosing(scripted_recognizer.transcribe(recording, owner=owner)) as segments:
-        return [segment.text async for segment in segments]
+        return [segment async for segment in segments]
 
 
-async def waits_for(scripted_recognizer: Recognizer, outcome: Outcome) -> asyncio.Task[list[str]]:
+async def waits_for(scripted_recognizer: Recognizer, outcome: Outcome) -> asyncio.Task[list[Segment]]:
     """Somebody whose recording the process is at: it tells of each step."""
-    task = asyncio.create_task(transcribe(scripted_recognizer, outcome))
+    task = asyncio.create_task(segments_of(scripted_recognizer, outcome))
     while not scripted_recognizer.waiting:  # noqa: ASYNC110 - it is a turn of the loop
         await asyncio.sleep(0)
     received_at = scripted_recognizer._received_at
@@ -71,42 +69,28 @@ async def test_what_a_process_refuses_that_was_not_needed_so_far_is_told_to_whoe
                     pass
 
 
-async def test_who_leaves_holds_up_nobody(scripted_recognizer: Recognizer) -> None:
-    leaving = await waits_for(scripted_recognizer, Outcome.ENDLESS)
-    leaving.cancel()
-    await asyncio.gather(leaving, return_exceptions=True)
-    assert await transcribe(scripted_recognizer, Outcome.ENDED) == ["1"]
-
-
-async def test_recordings_that_wait_at_the_same_time_are_heard_together(
+async def test_a_recording_is_heard_window_by_window_in_the_language_of_the_first(
     scripted_recognizer: Recognizer,
 ) -> None:
-    first = await waits_for(scripted_recognizer, Outcome.ENDLESS)
-    others = [
-        asyncio.create_task(transcribe(scripted_recognizer, Outcome.ENDED, owner))
-        for owner in ("b", "c", "d")
+    assert await segments_of(scripted_recognizer, Outcome.ENDED) == [
+        Segment(0.01, 0.02, "word in None", "de"),
+        Segment(0.06, 0.07, "word in de", "de"),
     ]
-    while scripted_recognizer.waiting < 4:  # noqa: ASYNC110 - turns of the loop
-        await asyncio.sleep(0)
-    first.cancel()
-    assert await asyncio.gather(*others) == [["3"]] * 3
+    assert await segments_of(scripted_recognizer, Outcome.SILENCE) == []
 
 
-@pytest.mark.parametrize("outcome", [Outcome.NO_NUMBERS, Outcome.FAILS])
-async def test_a_recording_that_can_not_be_heard_is_its_senders_alone(
+@pytest.mark.parametrize("outcome", [Outcome.ENDLESS, Outcome.FAILS])
+async def test_who_leaves_and_a_recording_that_can_not_be_heard_hold_up_nobody(
     scripted_recognizer: Recognizer, outcome: Outcome
 ) -> None:
-    first = await waits_for(scripted_recognizer, Outcome.ENDLESS)
-    other, bad = (
-        asyncio.create_task(transcribe(scripted_recognizer, one, owner))
-        for one, owner in ((Outcome.ENDED, "b"), (outcome, "c"))
-    )
-    while scripted_recognizer.waiting < 3:  # noqa: ASYNC110 - turns of the loop
-        await asyncio.sleep(0)
-    first.cancel()
-    with pytest.raises(RecognizerLost, match="could not be recognised"):
-        await bad
-    assert len(await other) == 1
+    if outcome is Outcome.ENDLESS:
+        leaving = await waits_for(scripted_recognizer, outcome)
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+    else:
+        with pytest.raises(RecognizerLost, match="could not be recognized"):
+            await segments_of(scripted_recognizer, outcome)
+    assert len(await segments_of(scripted_recognizer, Outcome.ENDED)) == 2
 
 
 async def test_a_voice_that_is_killed_is_told_of_and_started_again(voice: ModelVoice) -> None:

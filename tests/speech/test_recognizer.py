@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from speech.errors import RecognitionOverload, RecognizerLost
-from speech.interfaces import Coding, Listening, Started, Stopped
-from speech.listening import BEHIND_S, StreamingRecognizer
-from speech.recognition import PocketSphinx
+from speech.interfaces import Listening, Started, Stopped
+from speech.recognition import BEHIND_S, PocketSphinx, StreamingRecognizer
 from tests.speech.scripted_recognizer_process import LOWEST
 from tests.speech.voice_samples import RATE, silence, voiced
 
-BY_HAND = Listening(coding=Coding.PCM16, rate=RATE, detects=False)
-BY_EAR = Listening(coding=Coding.PCM16, rate=RATE)
+BY_HAND = Listening(rate=RATE, detects=False)
+BY_EAR = Listening(rate=RATE)
 
 
 @pytest.fixture

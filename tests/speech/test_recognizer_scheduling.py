@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 import msgspec
 
-from speech.interfaces import Coding, Listening
-from speech.listening import Listen, Sound
+from speech.interfaces import Listening
 from speech.listening_worker import ListenWorker
 from speech.process import Channel
-from speech.recognition import Ready, Utterance
+from speech.recognition import Listen, Ready, Sound, Utterance
 from speech.samples import Samples
 from tests.speech.voice_samples import RATE, silence, voiced
 
@@ -37,7 +37,7 @@ class Listeners:
             cast("Channel", StubChannel()), Ready(languages={}), self._understand, clock=lambda: self._now
         )
         for number, name in enumerate(names):
-            listening = Listening(coding=Coding.PCM16, rate=RATE, language=name)
+            listening = Listening(rate=RATE, language=name)
             self._work.take(Listen(number, name, listening))
 
     def feed(self, *sounds: bytes) -> list[str | None]:
@@ -49,7 +49,7 @@ class Listeners:
             self._work.step()
         return self._understood.copy()
 
-    def _understand(self, _: Samples, language: str | None) -> Utterance:
+    def _understand(self, _: Samples, language: str | None, _check: Callable[[], None]) -> Utterance:
         self._understood.append(language)
         self._now += self._takes_s
         return Utterance("words")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from speech.interfaces import Coding, Heard, Listening, Partial, Paused, Started, Stopped
+from speech.interfaces import Heard, Listening, Partial, Paused, Started, Stopped
 from speech.listening_worker import MUTED_S, PIECE_MS, SpeechStream
 from speech.recognition import Utterance
 from speech.samples import Samples
@@ -34,7 +34,7 @@ class Words:
 
 
 def listening(**options: Any) -> Listening:
-    return Listening(coding=Coding.PCM16, rate=RATE, **options)
+    return Listening(rate=RATE, **options)
 
 
 SENTENCES = listening(silence_ms=300, unfinished_ms=1200, finished_ms=210, pause_ms=60)

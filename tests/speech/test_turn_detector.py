@@ -57,23 +57,6 @@ def test_a_pause_that_was_no_end_is_told() -> None:
     ]
 
 
-@pytest.mark.parametrize(("is_whole", "frames_to_the_end"), [(True, 0), (False, 14)])
-def test_an_incomplete_sentence_is_judged_once_more_before_it_is_waited_for(
-    is_whole: bool,  # noqa: FBT001 - as the cases name it
-    frames_to_the_end: int,
-) -> None:
-    """Its last sound may have been too soft for the detector."""
-    turns = detector()
-    reported = [turns.take(is_speech=frame == "#") for frame in "#" * 10 + "..."]
-    assert reported[-1] is not None
-    turns.judge(is_whole=False)
-    again = [turns.take(is_speech=False) for _ in range(3)]
-    assert [one.kind for one in again if one is not None] == [SpeechEventKind.PAUSED]
-    ends = [turns.judge(is_whole=is_whole), *(turns.take(is_speech=False) for _ in range(frames_to_the_end))]
-    assert [one.kind for one in ends if one is not None] == [SpeechEventKind.STOPPED]
-    assert ends[-1] is not None
-
-
 @pytest.mark.parametrize("is_whole", [True, None])
 def test_a_late_judgement_ends_at_once_what_was_silent_for_long_enough(
     is_whole: bool | None,  # noqa: FBT001 - as the cases name it

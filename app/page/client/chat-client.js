@@ -208,11 +208,11 @@ export class ChatClient extends EventTarget {
    * Begins a live translation into a language (`zh`). `appendSource` extends its source, and the reply is the translation. For
    * clients that name the feature `interpret`.
    * @param {Omit<MessageOptions, "params" | "tools" | "toolChoice"> & {target: string, source?: string,
-   *   publishPolicy?: "agreement" | "wait" | "segment", waitWords?: number, model?: string}} options
+   *   publishPolicy?: "agreement" | "segment", model?: string}} options
    * @returns {Reply}
    */
-  interpret({ target, source, publishPolicy, waitWords, model, ...options }) {
-    const reply = this.#outgoing.begin({ type: "interpret.start", target, source, publish_policy: publishPolicy, wait_words: waitWords, model }, options);
+  interpret({ target, source, publishPolicy, model, ...options }) {
+    const reply = this.#outgoing.begin({ type: "interpret.start", target, source, publish_policy: publishPolicy, model }, options);
     reply.interprets = { source: source ?? "auto", target };
     return reply;
   }

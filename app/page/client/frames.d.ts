@@ -163,7 +163,7 @@ export interface ContinueRequest {
  * Begins a live translation. The user's message is the source, which `source` frames extend. The reply is its translation.
  *
  * `publish_policy`: which words of an unfinished sentence are sent. `agreement`: the words that three attempts in a row share.
- * `wait`: as many words as the source has so far, minus `wait_words`. `segment`: no words.
+ * `segment`: no words.
  */
 export interface InterpretStartRequest {
   type: "interpret.start";
@@ -173,8 +173,7 @@ export interface InterpretStartRequest {
   source?: string;
   conversation_id?: string;
   input?: "text";
-  publish_policy?: "agreement" | "segment" | "wait";
-  wait_words?: number;
+  publish_policy?: "agreement" | "segment";
   model?: string | null;
   parent_id?: string | null;
   on_busy?: "interrupt" | "reject" | "rollback";
@@ -350,13 +349,13 @@ export interface AudioStartRequest {
 
 /** The sound of the microphone, one channel. */
 export interface AudioInput {
-  format?: "alaw" | "mulaw" | "pcm16";
+  format?: "pcm16";
   rate?: number;
 }
 
 /** The sound of replies, one channel. `voice`: by default the server's first voice. */
 export interface AudioOutput {
-  format?: "alaw" | "mulaw" | "pcm16";
+  format?: "pcm16";
   rate?: number;
   voice?: string | null;
 }
@@ -992,7 +991,7 @@ export interface AudioReply {
   conversation_id: string;
   turn_id: string;
   stream: number;
-  format: "alaw" | "mulaw" | "pcm16";
+  format: "pcm16";
   rate: number;
   from_ms: number;
 }

@@ -11,46 +11,21 @@ from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
+from itertools import count
 from time import monotonic
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from connections.api.realtime.events import (
     AnyClientEvent,
-    ArgumentsDelta,
-    ArgumentsDone,
-    AudioPart,
-    CachedTokens,
-    ContentPartAdded,
-    ContentPartDone,
-    Failure,
-    InputTokens,
-    ItemAdded,
+    Event,
     ItemCreate,
-    ItemDeleted,
-    ItemDone,
     ItemStatus,
-    ItemTruncated,
-    OutputAudioDelta,
-    OutputAudioDone,
-    OutputItemAdded,
-    OutputItemDone,
-    OutputTextDelta,
-    OutputTextDone,
-    OutputTokens,
-    OutputTranscriptDelta,
-    OutputTranscriptDone,
-    Response,
     ResponseCancel,
-    ResponseCreated,
-    ResponseDone,
-    ServerEvent,
-    StatusDetails,
-    TextPart,
-    Usage,
     complete_item,
     error_event,
+    event,
 )
 from connections.api.realtime.session import (
     Item,
@@ -85,6 +60,7 @@ from sessions.events import (
 from sessions.limits.bounds import MAX_FRAME_BYTES
 from sessions.records import RUNNING
 from sessions.turn.tool_calls import CANCELLED, result_text
+from speech.interfaces import WIDTH
 
 _LOST = "Some events were lost. Reconnect with ?conversation_id= to get the current state."
 _EXPIRED = "The token has expired: reconnect with a new one."
@@ -92,13 +68,12 @@ _NOT_ACTIVE = "Cancellation failed: no active response found."  # clients know i
 _encode = msgspec.json.Encoder().encode
 _WHOLE = (Reason.STOP, Reason.TOOLS)
 _INCOMPLETE = {
-    Reason.LENGTH: StatusDetails("incomplete", "max_output_tokens"),
-    Reason.TIMEOUT: StatusDetails("incomplete", "max_output_tokens"),
-    Reason.FILTERED: StatusDetails("incomplete", "content_filter"),
+    Reason.LENGTH: "max_output_tokens",
+    Reason.TIMEOUT: "max_output_tokens",
+    Reason.FILTERED: "content_filter",
 }
 _decoder: msgspec.json.Decoder[AnyClientEvent] = msgspec.json.Decoder(AnyClientEvent)
-_DELTA = b'{"type":"response.output_text.delta","event_id":'
-_TOO_LARGE = f"Only an item with images, and without sound, may be larger than {MAX_FRAME_BYTES} bytes."
+_TOO_LARGE = f"Only an item with images may be larger than {MAX_FRAME_BYTES} bytes."
 LAG_MS = 200
 """The delay from sending sound to hearing it: the network, and the player's buffer."""
 
@@ -106,7 +81,7 @@ LAG_MS = 200
 class RealtimeFrame(ServerFrame, frozen=True, kw_only=True, tag="realtime"):
     """Events of this endpoint, in order with all other frames."""
 
-    events: tuple[ServerEvent, ...]
+    events: tuple[Event, ...]
 
 
 def response_id(turn_id: str) -> str:
@@ -137,10 +112,8 @@ class RealtimeEventEncoder:
         self._other_branch_turns: set[str] = set()  # turns that run on another branch than a newer one
         self._has_gap = False  # after a gap, an unknown parent may be on this branch
 
-    def encode(self, frame: Frame) -> Sequence[ServerEvent]:  # noqa: C901, PLR0911, PLR0912 - one for each kind
+    def encode(self, frame: Frame) -> Sequence[Event]:  # noqa: C901, PLR0911, PLR0912 - one for each kind
         """Return the events of a frame; none if the protocol has no word for it. Server tools are not shown here."""
-        if self.spoken.holds_back(frame):
-            return ()
         match frame:
             case RealtimeFrame():
                 return frame.events
@@ -152,8 +125,6 @@ class RealtimeEventEncoder:
                 return self._call(frame, frame.turn_id)
             case ToolState() if frame.state.is_settled:
                 return self._call_output(frame.call_id, result_text(frame))
-            case Speculation():
-                return [event for kept in self.spoken.resolve(frame) for event in self.encode(kept)]
             case AudioReply():
                 self.spoken.begin(frame)
             case Sound():
@@ -178,23 +149,16 @@ class RealtimeEventEncoder:
                 return (error_event(frame),)
         return ()
 
-    def delta(self, text: Delta) -> bytes | None:
-        """Return the encoded event of text that only extends a reply's text; None: use `encode`."""
-        reply = self._replies.get(text.turn_id)
-        if reply is None or reply.turn.speaks or reply.item_id not in reply.output:
-            return None
-        return reply.delta(text.text)
-
-    def _sound(self, sound: Sound) -> list[ServerEvent]:
+    def _sound(self, sound: Sound) -> list[Event]:
         """Return the events of a reply's sound; note it as sent."""
         reply = self._replies.get(sound.turn_id)
         if reply is None or not reply.turn.speaks or not sound.samples:
             return []
         self.spoken.sent(sound)
         delta = b64encode(sound.samples).decode()
-        return [*self._begin_text(reply), OutputAudioDelta(**reply.about(), delta=delta)]
+        return [*self._begin_text(reply), event("response.output_audio.delta", **reply.about(), delta=delta)]
 
-    def _accepted(self, accepted: Accepted) -> list[ServerEvent]:
+    def _accepted(self, accepted: Accepted) -> list[Event]:
         continued = (one.text for one in self._items.stored() if one.message_id == accepted.continues)
         text = next(continued, "") if accepted.continues else ""  # the new item begins with it
         gone = self._drop_other_branch(accepted)
@@ -203,7 +167,7 @@ class RealtimeEventEncoder:
         exchange = self._items.first_turn_of(accepted.message_id)
         return [*gone, *message, *self._begin(accepted.turn_id, text, pending, exchange=exchange)]
 
-    def _drop_other_branch(self, accepted: Accepted) -> list[ServerEvent]:
+    def _drop_other_branch(self, accepted: Accepted) -> list[Event]:
         """Remove items of other branches than a turn's; a reply being written goes once it has ended."""
         if accepted.parent_id is msgspec.UNSET or self._has_gap:
             return []
@@ -211,7 +175,7 @@ class RealtimeEventEncoder:
         self._other_branch_turns |= {item.turn_id for item in gone if item.turn_id in self._replies}
         return self._drop([item for item in gone if item.turn_id not in self._other_branch_turns])
 
-    def _foreign_message(self, accepted: Accepted) -> list[ServerEvent]:
+    def _foreign_message(self, accepted: Accepted) -> list[Event]:
         """Return a message from another endpoint or connection; none if a message is answered again."""
         known = {item.message_id for item in self._items.stored()}
         if accepted.content is None or accepted.message_id in known:
@@ -227,7 +191,7 @@ class RealtimeEventEncoder:
             )
         )
 
-    def _item_events(self, item: Item) -> list[ServerEvent]:
+    def _item_events(self, item: Item) -> list[Event]:
         return list(complete_item(self._items.store(item), item.shown()))
 
     def _begin(
@@ -238,7 +202,7 @@ class RealtimeEventEncoder:
         *,
         exchange: str,
         message_id: str = "",
-    ) -> list[ServerEvent]:
+    ) -> list[Event]:
         """Begin a reply. Its text has a place now, and is sent once there is some: a reply may only have calls."""
         reply = self._replies[turn_id] = Reply(
             response_id=response_id(turn_id),
@@ -259,15 +223,15 @@ class RealtimeEventEncoder:
                 sound_ms=0 if reply.turn.speaks else None,
             )
         )
-        begun = ResponseCreated(response=reply.response())
+        begun = event("response.created", response=reply.response())
         return [begun, *self._begin_text(reply), reply.text(text)] if text else [begun]
 
-    def _begin_text(self, reply: Reply) -> list[ServerEvent]:
+    def _begin_text(self, reply: Reply) -> list[Event]:
         if reply.item_id in reply.output:
             return []
         return reply.begin_text(*self._items.finish(reply.item_id, sent=True))
 
-    def _call(self, called: ToolCall | ShownCall, turn_id: str) -> list[ServerEvent]:
+    def _call(self, called: ToolCall | ShownCall, turn_id: str) -> list[Event]:
         """Return the events of a call in a reply that is being written."""
         if (reply := self._replies.get(turn_id)) is None:
             return []
@@ -279,7 +243,7 @@ class RealtimeEventEncoder:
         begun = msgspec.structs.replace(call, status="in_progress")
         return reply.call(begun, call, self._items.store(call))
 
-    def _call_output(self, call_id: str, output: str) -> list[ServerEvent]:
+    def _call_output(self, call_id: str, output: str) -> list[Event]:
         """Return a call's outcome as events, unless this session sent it."""
         call = next((one for one in self._items.open_calls() if one.call_id == call_id), None)
         if call is None:
@@ -292,7 +256,7 @@ class RealtimeEventEncoder:
         gone = [] if mine is None else self._drop([mine])
         return [*gone, *self._item_events(output_item(call, output))]
 
-    def _done(self, done: Done) -> list[ServerEvent]:
+    def _done(self, done: Done) -> list[Event]:
         reply = self._replies.pop(done.turn_id, None)
         if reply is None:
             return []
@@ -317,7 +281,7 @@ class RealtimeEventEncoder:
         self._other_branch_turns.discard(done.turn_id)
         return events
 
-    def _end_text(self, reply: Reply, done: Done) -> list[ServerEvent]:
+    def _end_text(self, reply: Reply, done: Done) -> list[Event]:
         """Return the events of the complete text; a reply that only has calls has none."""
         if reply.item_id not in reply.output and reply.called:
             self._items.finish(reply.item_id, status=item_status(done))
@@ -332,7 +296,7 @@ class RealtimeEventEncoder:
     def _calls(self, turn_id: str) -> list[Item]:
         return [item for item in self._items.of_turn(turn_id) if item.is_call]
 
-    def _removed(self, turn_id: str) -> list[ServerEvent]:
+    def _removed(self, turn_id: str) -> list[Event]:
         """Remove an exchange that left the history; its message waits again if this session wanted that."""
         items = self._items.of_reply_chain(turn_id)
         if (freed := self.on_removed.pop(turn_id, None)) is None:
@@ -343,7 +307,7 @@ class RealtimeEventEncoder:
         freed()
         return gone
 
-    def _drop(self, items: Sequence[Item]) -> list[ServerEvent]:
+    def _drop(self, items: Sequence[Item]) -> list[Event]:
         """Remove items, and waiting outcomes of calls that are gone."""
         gone = {item.item_id: item for item in items}
         for item in items:
@@ -354,9 +318,11 @@ class RealtimeEventEncoder:
             self.session.forget(item)
             if not item.call_id:
                 self._replies.pop(item.turn_id, None)
-        return [ItemDeleted(item_id=item.item_id) for item in gone.values() if item.sent]
+        return [
+            event("conversation.item.deleted", item_id=item.item_id) for item in gone.values() if item.sent
+        ]
 
-    def _history(self, page: HistoryPage) -> list[ServerEvent]:
+    def _history(self, page: HistoryPage) -> list[Event]:
         """Bring the items to the state of a page: add unknown messages, remove those of other branches."""
         shown = {(message.turn_id, message.role) for message in page.messages}
         stored = self._items.stored()
@@ -369,10 +335,14 @@ class RealtimeEventEncoder:
             if (message.turn_id, message.role) not in there:
                 events += self._message(message)
         after, self._after = self._after, None
-        ends = [at for at, one in enumerate(events) if isinstance(one, ItemDone) and one.item.id == after]
+        ends = [
+            at
+            for at, one in enumerate(events)
+            if one["type"] == "conversation.item.done" and one["item"]["id"] == after
+        ]
         return events[max(ends, default=-1) + 1 :]
 
-    def _message(self, message: ShownMessage) -> list[ServerEvent]:
+    def _message(self, message: ShownMessage) -> list[Event]:
         """Return a message, and its calls with their outcomes."""
         calls = () if message.calls is msgspec.UNSET else message.calls
         exchange = self._items.first_turn_of(message.parent_id) if message.role == "assistant" else ""
@@ -388,7 +358,7 @@ class RealtimeEventEncoder:
                 events += self._call_output(call.call_id, result_text(call))
         return events
 
-    def _stored(self, message: ShownMessage, calls: Sequence[ShownCall], exchange: str) -> list[ServerEvent]:
+    def _stored(self, message: ShownMessage, calls: Sequence[ShownCall], exchange: str) -> list[Event]:
         item = Item(
             item_id=message.message_id if message.role == "user" else text_item_id(message.turn_id),
             role=message.role,
@@ -409,9 +379,15 @@ class RealtimeEventEncoder:
         return events
 
 
-def truncated_event(item: Item) -> ServerEvent:
+def truncated_event(item: Item) -> Event:
     """Return the event of where a truncated item ends."""
-    return ItemTruncated(item_id=item.item_id, audio_end_ms=item.sound_ms or 0, transcript=item.text)
+    return event(
+        "conversation.item.truncated",
+        item_id=item.item_id,
+        content_index=0,
+        audio_end_ms=item.sound_ms or 0,
+        transcript=item.text,  # ours: the remaining words
+    )
 
 
 def _message_key(item: Item) -> tuple[str, str]:
@@ -422,8 +398,8 @@ def _message_key(item: Item) -> tuple[str, str]:
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """The common values of one reply's events, its text so far, and its items in order.
 
-    `called`: its calls, also those the server runs, which have no items. `before`: the common part of all text
-    events, between their id and their text, once one was sent. If its turn `speaks`, its text is a transcript.
+    `called`: its calls, also those the server runs, which have no items. If its turn `speaks`, its text is a
+    transcript.
     """
 
     response_id: str
@@ -432,71 +408,66 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     turn: PendingTurn
     parts: list[str] = []
     output: list[str] = []
-    before: list[bytes] = []
     called: list[str] = []
 
-    def begin_text(self, item: Item, previous: str | None) -> list[ServerEvent]:
+    def begin_text(self, item: Item, previous: str | None) -> list[Event]:
         """Return the events of the new item for its text, and of the item's part."""
-        return [*self._added(item, previous), ContentPartAdded(**self.about(), part=self._part(""))]
+        part = event("response.content_part.added", **self.about(), part=self._part(""))
+        return [*self._added(item, previous), part]
 
-    def text(self, text: str) -> ServerEvent:
+    def text(self, text: str) -> Event:
         """Return the event of more text."""
         self.parts.append(text)
-        kind = OutputTranscriptDelta if self.turn.speaks else OutputTextDelta
-        return kind(**self.about(), delta=text)
+        kind = "output_audio_transcript" if self.turn.speaks else "output_text"
+        return event(f"response.{kind}.delta", **self.about(), delta=text)
 
     def about(self, item_id: str | None = None) -> dict[str, Any]:
         """Return the common first fields of the events of an item; by default, of its text and its sound."""
-        item_id = item_id or self.item_id
-        return {"response_id": self.response_id, "item_id": item_id, "output_index": self._place(item_id)}
+        if item_id is not None:
+            about = {"response_id": self.response_id, "item_id": item_id}
+            return {**about, "output_index": self._place(item_id)}
+        return {**self.about(self.item_id), "content_index": 0}
 
-    def delta(self, text: str) -> bytes:
-        """Return the event of more text, encoded after its id: only the text is encoded again."""
-        if not self.before:
-            whole = _encode(self.text(""))
-            self.parts.pop()
-            self.before.append(whole.partition(b'"event_id":""')[2].removesuffix(b'""}'))
-        self.parts.append(text)
-        return b"%b%b}" % (self.before[0], _encode(text))
-
-    def call(self, begun: Item, item: Item, previous: str | None) -> list[ServerEvent]:
+    def call(self, begun: Item, item: Item, previous: str | None) -> list[Event]:
         """Return the events of a complete call. `begun`: without its arguments."""
         about = {**self.about(item.item_id), "call_id": item.call_id}
         return [
             *self._added(begun, previous),
-            ArgumentsDelta(**about, delta=item.text),
-            ArgumentsDone(**about, name=item.name, arguments=item.text),
+            event("response.function_call_arguments.delta", **about, delta=item.text),
+            event("response.function_call_arguments.done", **about, name=item.name, arguments=item.text),
             *self._whole(item, previous),
         ]
 
-    def end_text(self, item: Item, previous: str | None) -> list[ServerEvent]:
+    def end_text(self, item: Item, previous: str | None) -> list[Event]:
         """Return the events of the complete text."""
         about = self.about()
-        done: list[ServerEvent] = [OutputTextDone(**about, text=item.text)]
+        done = [event("response.output_text.done", **about, text=item.text)]
         if self.turn.speaks:
-            done = [OutputAudioDone(**about), OutputTranscriptDone(**about, transcript=item.text)]
+            done = [
+                event("response.output_audio.done", **about),
+                event("response.output_audio_transcript.done", **about, transcript=item.text),
+            ]
         return [
             *done,
-            ContentPartDone(**about, part=self._part(item.text)),
+            event("response.content_part.done", **about, part=self._part(item.text)),
             *self._whole(item, previous),
         ]
 
-    def _part(self, text: str) -> TextPart | AudioPart:
-        return AudioPart(text) if self.turn.speaks else TextPart(text)
+    def _part(self, text: str) -> dict[str, str]:
+        return {"transcript": text, "type": "audio"} if self.turn.speaks else {"text": text, "type": "text"}
 
-    def end(self, output: Sequence[Item], done: Done, *, interrupted_by_speech: bool = False) -> ServerEvent:
+    def end(self, output: Sequence[Item], done: Done, *, interrupted_by_speech: bool = False) -> Event:
         """Return the event of the reply's end. `interrupted_by_speech`: the listener spoke over it."""
         details = _details(done, interrupted_by_speech=interrupted_by_speech)
-        return ResponseDone(
-            response=msgspec.structs.replace(
-                self.response(),
-                status=details.type,
-                status_details=details,
-                output=tuple(item.shown() for item in output),
-                usage=_usage(done),
-                model=done.model or msgspec.UNSET,
-            )
-        )
+        response = self.response() | {
+            "status": details["type"],
+            "status_details": details,
+            "output": [item.shown() for item in output],
+            "usage": _usage(done),
+        }
+        if done.model:
+            response["model"] = done.model  # ours: the model that wrote it
+        return event("response.done", response=response)
 
     def _place(self, item_id: str) -> int:
         """Return the index of an item among the reply's; a new one is last."""
@@ -504,29 +475,36 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
             self.output.append(item_id)
         return self.output.index(item_id)
 
-    def _added(self, item: Item, previous: str | None) -> list[ServerEvent]:
+    def _added(self, item: Item, previous: str | None) -> list[Event]:
         shown, place = item.shown(), self._place(item.item_id)
+        about = {"response_id": self.response_id, "output_index": place, "item": shown}
         return [
-            OutputItemAdded(response_id=self.response_id, output_index=place, item=shown),
-            ItemAdded(previous_item_id=previous, item=shown),
+            event("response.output_item.added", **about),
+            event("conversation.item.added", previous_item_id=previous, item=shown),
         ]
 
-    def _whole(self, item: Item, previous: str | None) -> list[ServerEvent]:
+    def _whole(self, item: Item, previous: str | None) -> list[Event]:
         shown, place = item.shown(), self._place(item.item_id)
+        about = {"response_id": self.response_id, "output_index": place, "item": shown}
         return [
-            ItemDone(previous_item_id=previous, item=shown),
-            OutputItemDone(response_id=self.response_id, output_index=place, item=shown),
+            event("conversation.item.done", previous_item_id=previous, item=shown),
+            event("response.output_item.done", **about),
         ]
 
-    def response(self) -> Response:
+    def response(self) -> dict[str, Any]:
         """Return the response as it begins."""
-        return Response(
-            id=self.response_id,
-            conversation_id=self.conversation_id,
-            output_modalities=("audio",) if self.turn.speaks else ("text",),
-            max_output_tokens=self.turn.max_output_tokens,
-            metadata=self.turn.metadata,
-        )
+        return {
+            "id": self.response_id,
+            "object": "realtime.response",
+            "status": "in_progress",
+            "status_details": None,
+            "output": [],
+            "conversation_id": self.conversation_id,
+            "output_modalities": ["audio" if self.turn.speaks else "text"],
+            "max_output_tokens": self.turn.max_output_tokens,
+            "metadata": self.turn.metadata,
+            "usage": None,
+        }
 
 
 def item_status(done: Done) -> ItemStatus:
@@ -534,28 +512,40 @@ def item_status(done: Done) -> ItemStatus:
     return "completed" if done.reason in _WHOLE else "incomplete"
 
 
-def _details(done: Done, *, interrupted_by_speech: bool) -> StatusDetails:
+def _details(done: Done, *, interrupted_by_speech: bool) -> dict[str, Any]:
+    """Return why a response ended."""
     if done.reason in _WHOLE:
-        return StatusDetails("completed")
+        return {"type": "completed"}
     if done.reason is Reason.CANCELLED:
-        return StatusDetails("cancelled", "turn_detected" if interrupted_by_speech else "client_cancelled")
+        reason = "turn_detected" if interrupted_by_speech else "client_cancelled"
+        return {"type": "cancelled", "reason": reason}
     if done.reason in _INCOMPLETE:
-        return _INCOMPLETE[done.reason]
+        return {"type": "incomplete", "reason": _INCOMPLETE[done.reason]}
     if (problem := problem_at_end(done)) is None:
         raise RuntimeError(f"A reply that ended by {done.reason} has neither a regular end nor a problem.")
     kind = "server_error" if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
-    return StatusDetails("failed", error=Failure(kind, problem.code, str(problem)))
+    return {"type": "failed", "error": {"type": kind, "code": problem.code, "message": str(problem)}}
 
 
-def _usage(done: Done) -> Usage:
-    used, cached = done.usage, done.usage.cached_tokens
-    return Usage(
-        total_tokens=used.prompt_tokens + used.generated_tokens,
-        input_tokens=used.prompt_tokens,
-        output_tokens=used.generated_tokens,
-        input_token_details=InputTokens(used.prompt_tokens, cached, CachedTokens(cached)),
-        output_token_details=OutputTokens(used.generated_tokens),
+def _usage(done: Done) -> dict[str, Any]:
+    prompt, cached, generated = (
+        done.usage.prompt_tokens,
+        done.usage.cached_tokens,
+        done.usage.generated_tokens,
     )
+    sound = {"audio_tokens": 0, "image_tokens": 0}
+    return {
+        "total_tokens": prompt + generated,
+        "input_tokens": prompt,
+        "output_tokens": generated,
+        "input_token_details": {
+            "text_tokens": prompt,
+            "cached_tokens": cached,
+            "cached_tokens_details": {"text_tokens": cached, **sound},
+            **sound,
+        },
+        "output_token_details": {"text_tokens": generated, "audio_tokens": 0},
+    }
 
 
 class RealtimeCodec:
@@ -564,7 +554,7 @@ class RealtimeCodec:
     def __init__(self, encoder: RealtimeEventEncoder) -> None:
         self._encoder = encoder
         self._event_ids = f"event_{secrets.token_hex(8)}"
-        self._sent_count = 0
+        self._numbers = count(1)
 
     def decode(self, message: str | bytes) -> AnyClientEvent | frames.Cancel:
         """Return one client event. Raises TooManyValues; BadFrame, which names the wrong field.
@@ -574,41 +564,28 @@ class RealtimeCodec:
         encoded = message if isinstance(message, bytes) or message.isascii() else message.encode()
         if is_large := len(encoded) > MAX_FRAME_BYTES:
             check_json_limits(encoded if isinstance(encoded, bytes) else encoded.encode())
-        event = codec.read(_decoder, message)
-        if is_large and not (isinstance(event, ItemCreate) and has_images(event.item, alone=True)):
-            raise BadFrame(_TOO_LARGE, ref=event.ref)
-        if not isinstance(event, ResponseCancel):
-            return event
-        turn_id = None if event.response_id is None else turn_id_of(event.response_id)
+        request = codec.read(_decoder, message)
+        if is_large and not (isinstance(request, ItemCreate) and has_images(request.item)):
+            raise BadFrame(_TOO_LARGE, ref=request.ref)
+        if not isinstance(request, ResponseCancel):
+            return request
+        turn_id = None if request.response_id is None else turn_id_of(request.response_id)
         return frames.Cancel(
-            ref=event.ref,
+            ref=request.ref,
             turn_id=turn_id,
             conversation_id=self._encoder.session.conversation_id if turn_id is None else None,
         )
 
     def encode(self, frame: Frame) -> bytes:
         """Return the lines of a frame: none, one or several. JSON contains no line breaks."""
-        if isinstance(frame, Delta) and (rest := self._encoder.delta(frame)) is not None:
-            return b'%b"%b"%b' % (_DELTA, self._next_event_id().encode(), rest)
         return b"\n".join(
-            _encode(msgspec.structs.replace(event, event_id=self._next_event_id()))
-            for event in self._encoder.encode(frame)
+            _encode(one | {"event_id": f"{self._event_ids}_{next(self._numbers)}"})
+            for one in self._encoder.encode(frame)
         )
-
-    def _next_event_id(self) -> str:
-        self._sent_count += 1
-        return f"{self._event_ids}_{self._sent_count}"
-
-
-class Speculation(ServerFrame, frozen=True, kw_only=True, tag="realtime.guess"):
-    """A turn that began at a pause, by its `request_id`. `void`: its message was refused."""
-
-    request_id: str
-    status: Literal["up", "true", "false", "void"]
 
 
 class SpokenReplies:
-    """The spoken replies of one session: holds back guesses until they are right; notes what was heard.
+    """Notes how much of the spoken replies of one session was heard.
 
     Clients of this protocol play sound as it comes, and report only when they stop. So a reply is assumed to be played from
     its first sound on, without a gap if sound came in time, `LAG_MS` after it was sent.
@@ -618,39 +595,10 @@ class SpokenReplies:
         """`clock`: in seconds."""
         self._clock = clock
         self._playbacks: defaultdict[str, Playback] = defaultdict(Playback)
-        self._guesses: dict[str, list[Frame] | None] = {}  # None: the guess was wrong, and is never sent
-        self._turns: dict[str, str] = {}  # guesses by their turns
-
-    def holds_back(self, frame: Frame) -> bool:
-        """Return whether a frame belongs to a guess; keep it until that is right or wrong. A pause has few."""
-        turn_id = getattr(frame, "turn_id", None)
-        if not self._guesses or turn_id is None:
-            return False
-        if isinstance(frame, Accepted) and frame.client_msg_id in self._guesses:
-            self._turns[turn_id] = frame.client_msg_id
-        if (request_id := self._turns.get(turn_id)) is None:
-            return False
-        if (kept := self._guesses[request_id]) is not None:
-            kept.append(frame)
-        elif isinstance(frame, Done):
-            self._forget(request_id)
-        return True
-
-    def resolve(self, guess: Speculation) -> Sequence[Frame]:
-        """Note the outcome of a guess; return the frames to send now."""
-        if guess.status == "up":
-            self._guesses[guess.request_id] = []
-            return ()
-        kept = self._guesses.get(guess.request_id) or ()
-        if guess.status == "false" and not any(isinstance(frame, Done) for frame in kept):
-            self._guesses[guess.request_id] = None  # its turn's end is on its way
-            return ()
-        self._forget(guess.request_id)
-        return kept if guess.status == "true" else ()
 
     def begin(self, reply: AudioReply) -> None:
         """Note a turn's sound format."""
-        bytes_per_ms = reply.rate * (2 if reply.format == "pcm16" else 1) / 1000
+        bytes_per_ms = reply.rate * WIDTH / 1000
         self._playbacks[reply.turn_id].bytes_per_ms = bytes_per_ms
 
     def sent(self, sound: Sound) -> None:
@@ -689,10 +637,6 @@ class SpokenReplies:
         else:
             play.ms = play.reported_ms
         return play
-
-    def _forget(self, request_id: str) -> None:
-        self._guesses.pop(request_id, None)
-        self._turns = {turn: name for turn, name in self._turns.items() if name != request_id}
 
 
 class Playback(msgspec.Struct):

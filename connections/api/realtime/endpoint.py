@@ -6,7 +6,6 @@ import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from itertools import islice
 
 import msgspec
 from starlette.websockets import WebSocket
@@ -29,17 +28,14 @@ from connections.api.realtime.events import (
     ItemDelete,
     ItemRetrieve,
     ItemTruncate,
-    NewItem,
-    OutputClear,
-    Part,
     ResponseCreate,
     SessionUpdate,
+    event,
 )
 from connections.api.realtime.session import (
     RealtimeSession,
     has_images,
-    inline_image_bytes,
-    uploaded_image_ids,
+    image_bytes,
 )
 from connections.api.realtime.settings import NO_SOUND, AudioConfig
 from connections.api.realtime.voice import RealtimeVoiceConnection
@@ -60,7 +56,6 @@ from connections.voice import VoiceService
 from connections.websocket_endpoint import MultilineTransport, WebSocketTransport
 from connections.websocket_protocol import LargeMessageLease
 from engine.served_models import ServedModel
-from engine.vision.image import Image
 from sessions.errors import NotFound, Overloaded, Refused
 from sessions.limits.bounds import OUTBOX_BYTES
 from sessions.limits.shares import Subject
@@ -82,7 +77,7 @@ DELETION_TIMEOUT_S = 60.0
 MAX_PENDING_IMAGE_BYTES = 2 * 1024 * 1024
 """Bytes of one connection's images that may wait to be stored; one item is always taken."""
 _IMAGES_PENDING = "Earlier images are still being stored; send this item again in a moment."
-_RESPONSE_EVENTS = (ItemCreate, ItemDelete, ItemTruncate, OutputClear, ResponseCreate, frames.Cancel)
+_RESPONSE_EVENTS = (ItemCreate, ItemDelete, ItemTruncate, ResponseCreate, frames.Cancel)
 """Events that a transcription session does not take."""
 
 
@@ -218,7 +213,7 @@ class RealtimeEndpoint(ApiWebSocketEndpoint[SessionContext]):
             voice_connection=voice_connection,
         )
         async with self.lifecycle.registered(connection):
-            connection.push(RealtimeFrame(events=(session.created(),)))
+            connection.push(RealtimeFrame(events=(event("session.created", session=session.shown()),)))
             if handshake_info.request.has_conversation:
                 await self._show_history(connection, conversation_id)
             with self.access.watch(handshake_info.caller.identity, connection):
@@ -264,27 +259,25 @@ class RealtimeHandler:
         self._items_in_flight = 0  # of these, how many are new items
         self._image_bytes_in_flight = 0  # bytes of the images in these
 
-    def handle(self, connection: Connection, event: AnyClientEvent | frames.Cancel) -> PendingWork | None:
+    def handle(self, connection: Connection, request: AnyClientEvent | frames.Cancel) -> PendingWork | None:
         """Answer at once, or in order after slow events; return the work that waits. Raises Refused.
 
         New items do not delay a cancel, whose reply was requested before them.
         """
-        if self._session.settings.transcribes and isinstance(event, _RESPONSE_EVENTS):
+        if self._session.settings.transcribes and isinstance(request, _RESPONSE_EVENTS):
             raise InvalidEvent(_NO_REPLIES, field="type", code="unsupported_event")
-        if isinstance(event, InputAppend):
-            self._require_voice().append(event.audio)
+        if isinstance(request, InputAppend):
+            self._require_voice().append(request.audio)
             return None
-        may_overtake = isinstance(event, frames.Cancel) and self._in_flight == self._items_in_flight
-        if (self._in_flight and not may_overtake) or self._must_wait(event):
-            return self._handle_in_order(connection, event)
-        return self._handle_now(connection, event)
+        may_overtake = isinstance(request, frames.Cancel) and self._in_flight == self._items_in_flight
+        if (self._in_flight and not may_overtake) or self._must_wait(request):
+            return self._handle_in_order(connection, request)
+        return self._handle_now(connection, request)
 
-    def _must_wait(self, event: AnyClientEvent | frames.Cancel) -> bool:
+    def _must_wait(self, request: AnyClientEvent | frames.Cancel) -> bool:
         """Return whether an event delays others: for the store, or until sound is understood."""
-        if isinstance(event, ItemCreate):
-            has_audio = any(part.audio for part in event.item.content or ())
-            return (has_audio and self._voice_connection is not None) or has_images(event.item)
-        return isinstance(event, ItemDelete | InputCommit)
+        is_slow = isinstance(request, ItemDelete | InputCommit)
+        return is_slow or (isinstance(request, ItemCreate) and has_images(request.item))
 
     def _require_voice(self) -> RealtimeVoiceConnection:
         """Return the voice connection. Raises InvalidEvent if there is none."""
@@ -292,26 +285,26 @@ class RealtimeHandler:
             raise InvalidEvent(NO_SOUND, field="type", code="unsupported_content_type")
         return self._voice_connection
 
-    async def _handle_in_order(self, connection: Connection, event: AnyClientEvent | frames.Cancel) -> None:
+    async def _handle_in_order(self, connection: Connection, request: AnyClientEvent | frames.Cancel) -> None:
         """Answer after earlier slow events, and those queued after them. Starts before the next event is read."""
         slow: PendingWork | None = None
-        is_new = isinstance(event, ItemCreate)
-        size = inline_image_bytes(event.item) if isinstance(event, ItemCreate) else 0
+        is_new = isinstance(request, ItemCreate)
+        size = image_bytes(request.item) if isinstance(request, ItemCreate) else 0
         if self._image_bytes_in_flight and self._image_bytes_in_flight + size > MAX_PENDING_IMAGE_BYTES:
             raise Overloaded(_IMAGES_PENDING)
         self._in_flight, self._items_in_flight = self._in_flight + 1, self._items_in_flight + is_new
         self._image_bytes_in_flight += size
         try:
             async with self._lock:
-                match event:
+                match request:
                     case ItemDelete():
-                        await self._delete(connection, event)
+                        await self._delete(connection, request)
                     case InputCommit():
                         await self._require_voice().commit()
-                    case ItemCreate() if self._must_wait(event):
-                        await self._create(connection, event)
+                    case ItemCreate() if self._must_wait(request):
+                        await self._create(connection, request)
                     case _:
-                        slow = self._handle_now(connection, event)
+                        slow = self._handle_now(connection, request)
         finally:
             self._in_flight, self._items_in_flight = self._in_flight - 1, self._items_in_flight - is_new
             self._image_bytes_in_flight -= size
@@ -319,36 +312,34 @@ class RealtimeHandler:
             await slow
 
     def _handle_now(
-        self, connection: Connection, event: AnyClientEvent | frames.Cancel
+        self, connection: Connection, request: AnyClientEvent | frames.Cancel
     ) -> PendingWork | None:
         """Answer an event that needs neither the store nor recognition. Raises Refused."""
-        match event:
+        match request:
             case frames.Cancel():
-                return self._inner.handle(connection, event)
+                return self._inner.handle(connection, request)
             case ResponseCreate():
-                return self._respond(connection, event)
+                return self._respond(connection, request)
             case ItemTruncate():
-                return self._truncate(connection, event)
-            case OutputClear():
-                return self._require_voice().clear_output()
+                return self._truncate(connection, request)
             case InputClear():
                 self._require_voice().clear()
             case SessionUpdate():
-                updated = self._session.update(event)
+                updated = self._session.update(request)
                 if self._voice_connection is not None:
                     self._voice_connection.changed()
                 connection.push(RealtimeFrame(events=(updated,)))
             case ItemCreate():
-                connection.push(RealtimeFrame(events=self._session.create(event)))
+                connection.push(RealtimeFrame(events=self._session.create(request)))
             case ItemRetrieve():
-                connection.push(RealtimeFrame(events=(self._session.retrieve(event),)))
+                connection.push(RealtimeFrame(events=(self._session.retrieve(request),)))
             case _:
-                raise TypeError(f"{type(event).__name__} is not answered at once.")
+                raise TypeError(f"{type(request).__name__} is not answered at once.")
         return None
 
-    def _respond(self, connection: Connection, event: ResponseCreate) -> PendingWork | None:
+    def _respond(self, connection: Connection, request: ResponseCreate) -> PendingWork | None:
         """Send waiting items. The first message is registered at once, so a later cancel finds it. Raises Refused."""
-        first, *rest = self._session.ask(event)
+        first, *rest = self._session.ask(request)
         request_id, sound = self._session.asked, self._session.begun.sound
         slow: PendingWork | None
         try:
@@ -384,54 +375,32 @@ class RealtimeHandler:
             self._session.requeue(request_id)
             raise
 
-    def _truncate(self, connection: Connection, event: ItemTruncate) -> PendingWork | None:
+    def _truncate(self, connection: Connection, request: ItemTruncate) -> PendingWork | None:
         """Truncate an item. Raises InvalidEvent."""
-        item = self._session.item(event.item_id, "item_truncate_invalid_item_id")
+        item = self._session.item(request.item_id, "item_truncate_invalid_item_id")
         if item.sound_ms is None or item.role != "assistant":
             why = "The item is text and can't be truncated by audio time."
             raise InvalidEvent(why, field="item_id", code="unsupported_content_type")
         if item.status != "in_progress":
             connection.push(RealtimeFrame(events=(truncated_event(item),)))
             return None
-        return self._require_voice().truncate(item.turn_id, event.audio_end_ms)
+        return self._require_voice().truncate(item.turn_id, request.audio_end_ms)
 
-    async def _create(self, connection: Connection, event: ItemCreate) -> None:
-        """Insert an item once its sound is understood and its images stored. Raises Refused."""
-        new = await self._with_transcripts(event.item)
-        item = self._session.new_item(new, await self._uploaded_images(connection, new))
-        new_images = [image for image in item.images if image.data]
-        for _ in new_images:
+    async def _create(self, connection: Connection, request: ItemCreate) -> None:
+        """Insert an item once its images are stored. Raises Refused."""
+        item = self._session.new_item(request.item)
+        for _ in item.images:
             self._take_read(connection.caller.subject)
-        await self._sessions.images.keep(connection.owner, *new_images, group=connection.caller.group)
-        connection.push(RealtimeFrame(events=self._session.insert(item, after=event.previous_item_id)))
+        await self._sessions.images.keep(connection.owner, *item.images, group=connection.caller.group)
+        connection.push(RealtimeFrame(events=self._session.insert(item, after=request.previous_item_id)))
 
-    async def _uploaded_images(self, connection: Connection, new: NewItem) -> dict[str, Image]:
-        """Return an item's uploaded images by their ids, up to the number that may wait. Raises Refused."""
-        digests = list(islice(dict.fromkeys(uploaded_image_ids(new)), self._session.max_images))
-        for _ in digests:
-            self._take_read(connection.caller.subject)
-        if not digests:
-            return {}
-        return await self._sessions.images.known(connection.owner, self._session.conversation_id, digests)
-
-    async def _with_transcripts(self, new: NewItem) -> NewItem:
-        """The item, with words for its sound. Raises InvalidEvent."""
-        parts = list(new.content or ())
-        for number, part in enumerate(parts):
-            if part.type == "input_audio" and part.audio and self._voice_connection is not None:
-                field = f"item.content[{number}].audio"
-                if not (text := await self._voice_connection.understand(part.audio, field)):
-                    raise InvalidEvent("has no recognized words.", field=field, code="no_speech")
-                parts[number] = Part(text=text)
-        return new if new.content is None else msgspec.structs.replace(new, content=parts)
-
-    async def _delete(self, connection: Connection, event: ItemDelete) -> None:
+    async def _delete(self, connection: Connection, request: ItemDelete) -> None:
         """Delete an item; one of a reply is rolled back with its exchange, whose message waits again here.
 
         Raises InvalidEvent, and Refused if others follow the item.
         """
         connection.caller.grant.check(KeyScope.MANAGE)
-        deleted = self._session.delete(event.item_id)
+        deleted = self._session.delete(request.item_id)
         if not isinstance(deleted, str):
             connection.push(RealtimeFrame(events=(deleted,)))
             return

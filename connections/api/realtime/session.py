@@ -8,40 +8,28 @@ whatever was sent since.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from enum import Enum
 from itertools import accumulate, takewhile
 from typing import Any, Literal
 
 import msgspec
 
-from connections.api.realtime import events
 from connections.api.realtime.events import (
-    Content,
-    FunctionCall,
-    FunctionCallOutput,
-    ImageContent,
+    Event,
     InvalidEvent,
     ItemCreate,
-    ItemDeleted,
     ItemRetrieve,
-    ItemRetrieved,
     ItemStatus,
-    Message,
     Metadata,
     NewItem,
     Part,
     ResponseCreate,
     ResponseOptions,
-    ServerEvent,
-    Session,
-    SessionCreated,
     SessionUpdate,
-    SessionUpdated,
-    SpokenContent,
     TokenLimit,
-    TranscriptionSession,
     complete_item,
+    event,
 )
 from connections.api.realtime.settings import (
     AudioConfig,
@@ -51,7 +39,7 @@ from connections.api.realtime.settings import (
     with_session_options,
 )
 from connections.api.requests import unsupported_part
-from connections.images import InvalidImage, detail_of, image_from_url
+from connections.images import InvalidImage, image_from_url
 from connections.protocol import frames
 from connections.protocol.base import Limits
 from engine.vision.image import Detail, Image, Seen, in_order, joined, together
@@ -123,35 +111,35 @@ class RealtimeSession:
         self._pending: dict[str, PendingTurn] = {}  # by `request_id`
         self._overrides_instructions = False  # the conversation has the instructions of one reply
 
-    def created(self) -> ServerEvent:
-        """Return the first event of a session."""
-        return SessionCreated(session=self._session())
+    def shown(self) -> dict[str, Any]:
+        """Return the session as its client sees it."""
+        return self.settings.shown(self._session_id, self.conversation_id, self._model)
 
-    def update(self, event: SessionUpdate) -> ServerEvent:
+    def update(self, request: SessionUpdate) -> Event:
         """Change the settings. Raises InvalidEvent."""
-        settings = with_session_options(self.settings, event.session, self._limits)
+        settings = with_session_options(self.settings, request.session, self._limits)
         if settings.transcribes and not self.settings.transcribes and any(self.items):
             why = "can't be changed: the session has items. Open another session for transcriptions."
             raise InvalidEvent(why, field="session.type")
         self.settings = settings
-        return SessionUpdated(session=self._session())
+        return event("session.updated", session=self.shown())
 
-    def create(self, event: ItemCreate) -> tuple[ServerEvent, ...]:
+    def create(self, request: ItemCreate) -> tuple[Event, ...]:
         """Insert an item without images. Raises InvalidEvent."""
-        return self.insert(self.new_item(event.item), after=event.previous_item_id)
+        return self.insert(self.new_item(request.item), after=request.previous_item_id)
 
-    def new_item(self, new: NewItem, known: Mapping[str, Image] | None = None) -> Item:
-        """Return a new item, with its images' bytes. `known`: images uploaded before, by their ids. Raises InvalidEvent."""
+    def new_item(self, new: NewItem) -> Item:
+        """Return a new item, with its images' bytes. Raises InvalidEvent."""
         if new.type == _TOOL_OUTPUT:
             return self._output_item(new)
-        text, images = text_and_images(new, self._limits, known or {})
+        text, images = text_and_images(new, self._limits)
         item = Item(
             item_id=new.id or new_item_id(), role="user", text=text, state=ItemState.WAITING, images=images
         )
         self._check_waiting_limits(item)
         return item
 
-    def insert(self, item: Item, *, after: str | None) -> tuple[ServerEvent, ...]:
+    def insert(self, item: Item, *, after: str | None) -> tuple[Event, ...]:
         """Insert an item with stored images. Raises InvalidEvent."""
         if item.role == "user":
             self._check_waiting_limits(item)
@@ -159,16 +147,17 @@ class RealtimeSession:
         is_long = sum(len(image.data) for image in item.images) > MAX_ECHO_BYTES
         return complete_item(self.items.create(named, after=after), (named if is_long else item).shown())
 
-    def retrieve(self, event: ItemRetrieve) -> ServerEvent:
+    def retrieve(self, request: ItemRetrieve) -> Event:
         """Return an item as it is now. Raises InvalidEvent."""
-        return ItemRetrieved(item=self.item(event.item_id, "item_retrieve_invalid_item_id").shown())
+        item = self.item(request.item_id, "item_retrieve_invalid_item_id")
+        return event("conversation.item.retrieved", item=item.shown())
 
-    def delete(self, item_id: str) -> ServerEvent | str:
+    def delete(self, item_id: str) -> Event | str:
         """Delete a waiting item; for an item of a reply, return the turn to roll back. Raises InvalidEvent."""
         item = self.item(item_id, "item_delete_invalid_item_id")
         if item.state is ItemState.WAITING:
             self.items.remove(item_id)
-            return ItemDeleted(item_id=item_id)
+            return event("conversation.item.deleted", item_id=item_id)
         if self.asked or item.status == "in_progress":
             raise InvalidEvent(
                 "A reply is being written.", field="item_id", code="item_delete_invalid_item_id"
@@ -178,13 +167,13 @@ class RealtimeSession:
             raise InvalidEvent(why, field="item_id", code="item_delete_invalid_item_id")
         return self.items.of_reply_chain(item.turn_id)[-1].turn_id
 
-    def ask(self, event: ResponseCreate) -> tuple[frames.Send | frames.ToolResult, ...]:
+    def ask(self, request: ResponseCreate) -> tuple[frames.Send | frames.ToolResult, ...]:
         """Return what begins the next reply: outputs of open calls, else all waiting messages. Raises InvalidEvent."""
-        return self._submit_tool_outputs(event) if self.items.open_calls() else (self._send(event),)
+        return self._submit_tool_outputs(request) if self.items.open_calls() else (self._send(request),)
 
-    def _submit_tool_outputs(self, event: ResponseCreate) -> tuple[frames.ToolResult, ...]:
+    def _submit_tool_outputs(self, request: ResponseCreate) -> tuple[frames.ToolResult, ...]:
         """Return the outputs of open calls. Raises InvalidEvent."""
-        options, calls = event.response or ResponseOptions(), self.items.open_calls()
+        options, calls = request.response or ResponseOptions(), self.items.open_calls()
         self._refuse_while_writing()
         reject_changes(self.begun, options, self._limits)
         outcomes = {item.call_id: item for item in self.items.waiting("tool")}
@@ -201,7 +190,7 @@ class RealtimeSession:
         self.items.change(pending.items, state=ItemState.PENDING)
         return tuple(
             frames.ToolResult(
-                ref=event.ref,
+                ref=request.ref,
                 call_id=item.call_id,
                 conversation_id=self.conversation_id,
                 content=item.text,
@@ -209,9 +198,9 @@ class RealtimeSession:
             for item in outcomes.values()
         )
 
-    def _send(self, event: ResponseCreate) -> frames.Send:
+    def _send(self, request: ResponseCreate) -> frames.Send:
         """Return the waiting messages as one. Raises InvalidEvent."""
-        options = event.response or ResponseOptions()
+        options = request.response or ResponseOptions()
         settings = with_response_options(self.settings, options, self._limits)
         everything = self.items.waiting()
         if self.asked or not everything:
@@ -220,7 +209,7 @@ class RealtimeSession:
         max_chars = self._limits.max_content_chars + len(SEPARATOR)  # no separator follows the last
         waiting = self._fitting_items(everything, max_chars=max_chars) or everything[:1]
         send = frames.Send(
-            ref=event.ref,
+            ref=request.ref,
             client_msg_id=f"realtime_{secrets.token_hex(12)}",
             conversation_id=self.conversation_id,
             content="",
@@ -278,9 +267,9 @@ class RealtimeSession:
             tool_choice=settings.tool_choice,
         )
 
-    def evict_for(self, text: str) -> list[ServerEvent]:
+    def evict_for(self, text: str) -> list[Event]:
         """Make room for spoken words that wait: beyond limits the oldest spoken items are dropped."""
-        gone: list[ServerEvent] = []
+        gone: list[Event] = []
         waiting = self.items.waiting()
         chars = len(text) + sum(len(item.text) + len(SEPARATOR) for item in waiting)
         for item in [one for one in waiting if one.sound_ms is not None]:
@@ -288,7 +277,7 @@ class RealtimeSession:
                 break
             self.items.remove(item.item_id)
             chars -= len(item.text) + len(SEPARATOR)
-            gone.append(ItemDeleted(item_id=item.item_id))
+            gone.append(event("conversation.item.deleted", item_id=item.item_id))
         return gone
 
     def accept(self, accepted: Accepted) -> PendingTurn | None:
@@ -309,11 +298,6 @@ class RealtimeSession:
         """Return the positions of a pending message's images, and their details."""
         pending = self._pending.get(request_id)
         return () if pending is None else pending.shown
-
-    @property
-    def max_images(self) -> int:
-        """How many images may wait; 0: the model takes none."""
-        return self._limits.max_images
 
     def requeue(self, request_id: str | None) -> None:
         """Note that a turn was refused: its items wait again."""
@@ -389,9 +373,6 @@ class RealtimeSession:
             )
         return item
 
-    def _session(self) -> Session | TranscriptionSession:
-        return self.settings.shown(self._session_id, self.conversation_id, self._model)
-
 
 def new_item_id() -> str:
     """Return a new id of an item."""
@@ -440,34 +421,32 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it is a call, not text."""
         return self.role == "assistant" and bool(self.call_id)
 
-    def shown(self) -> events.Item:
+    def shown(self) -> dict[str, Any]:
         """The item for clients; without text it has no content."""
+        kind = (
+            "function_call_output" if self.role == "tool" else "function_call" if self.call_id else "message"
+        )
+        shown = {"id": self.item_id, "object": "realtime.item", "type": kind, "status": self.status}
         if self.role == "tool":
-            return FunctionCallOutput(
-                id=self.item_id, status=self.status, call_id=self.call_id, output=self.text
-            )
+            return {**shown, "call_id": self.call_id, "output": self.text}
         if self.call_id:
-            return FunctionCall(
-                id=self.item_id,
-                status=self.status,
-                call_id=self.call_id,
-                name=self.name,
-                arguments="" if self.status == "in_progress" else self.text,
-            )
-        return Message(id=self.item_id, status=self.status, role=self.role, content=self._content())
+            arguments = "" if self.status == "in_progress" else self.text
+            return {**shown, "call_id": self.call_id, "name": self.name, "arguments": arguments}
+        return {**shown, "role": self.role, "content": self._content()}
 
     def named(self) -> Item:
         """The item without its images' bytes."""
         return msgspec.structs.replace(self, images=tuple(image.named() for image in self.images))
 
-    def _content(self) -> tuple[Content | ImageContent, ...] | tuple[SpokenContent, ...]:
+    def _content(self) -> list[dict[str, Any]]:
+        direction = "input" if self.role == "user" else "output"
         if self.status == "in_progress" and not self.text:
-            return ()
+            return []
         if self.images:
-            return tuple(_part(part) for part in in_order(self.text, self.images))
-        if self.sound_ms is None:
-            return (Content("input_text" if self.role == "user" else "output_text", self.text),)
-        return (SpokenContent("input_audio" if self.role == "user" else "output_audio", self.text),)
+            return [_part(part) for part in in_order(self.text, self.images)]
+        if self.sound_ms is not None:
+            return [{"type": f"{direction}_audio", "transcript": self.text}]
+        return [{"type": f"{direction}_text", "text": self.text}]
 
 
 class Items:
@@ -629,11 +608,15 @@ class Items:
             self.remove(oldest.item_id)
 
 
-def _part(part: str | Image) -> Content | ImageContent:
+def _part(part: str | Image) -> dict[str, Any]:
     if isinstance(part, str):
-        return Content("input_text", part)
-    url = part.url if part.data else None
-    return ImageContent(image_url=url, detail=part.detail or "auto", attachment_id=part.digest)
+        return {"type": "input_text", "text": part}
+    return {
+        "type": IMAGE_PART,
+        "image_url": part.url if part.data else None,  # None once it is stored
+        "detail": part.detail or "auto",
+        "attachment_id": part.digest,  # ours: its id wherever attachments are read
+    }
 
 
 def text_item_id(turn_id: str) -> str:
@@ -662,28 +645,18 @@ def output_item(call: Item, output: str) -> Item:
     )
 
 
-def has_images(item: NewItem, *, alone: bool = False) -> bool:
-    """Whether a part is an image and, with `alone`, none is sound."""
-    parts = item.content or ()
-    return any(part.type == IMAGE_PART for part in parts) and not (
-        alone and any(part.audio for part in parts)
-    )
+def has_images(item: NewItem) -> bool:
+    """Whether a part is an image."""
+    return any(part.type == IMAGE_PART for part in item.content or ())
 
 
-def inline_image_bytes(item: NewItem) -> int:
-    """Return the size of an item's inline images, as they were sent."""
+def image_bytes(item: NewItem) -> int:
+    """Return the size of an item's images, as they were sent."""
     return sum(len(part.image_url or "") for part in item.content or ())
 
 
-def uploaded_image_ids(item: NewItem) -> Iterator[str]:
-    """Yield the ids of images that were uploaded before."""
-    for part in item.content or ():
-        if part.type == IMAGE_PART and part.attachment_id is not None and part.image_url is None:
-            yield part.attachment_id
-
-
-def text_and_images(item: NewItem, limits: Limits, known: Mapping[str, Image]) -> Seen:
-    """Return a user's text and images. `known`: images uploaded before, by their ids. Raises InvalidEvent."""
+def text_and_images(item: NewItem, limits: Limits) -> Seen:
+    """Return a user's text and images. Raises InvalidEvent."""
     if item.type != "message":
         raise InvalidEvent(
             "must be message or function_call_output: only the model creates calls.", field="item.type"
@@ -696,13 +669,13 @@ def text_and_images(item: NewItem, limits: Limits, known: Mapping[str, Image]) -
     if count > limits.max_images > 0:  # before any is looked at: an event may hold thousands
         why = f"has {count} images; at most {limits.max_images} are allowed."
         raise InvalidEvent(why, field="item.content", code="too_many_images")
-    text, images = joined(_parsed_parts(item, limits, known))
+    text, images = joined(_parsed_parts(item, limits))
     if not (text or images):
         raise InvalidEvent("is empty.", field="item.content")
     return text, images
 
 
-def _parsed_parts(item: NewItem, limits: Limits, known: Mapping[str, Image]) -> Iterator[Seen]:
+def _parsed_parts(item: NewItem, limits: Limits) -> Iterator[Seen]:
     for number, part in enumerate(item.content or ()):
         where = f"item.content[{number}]"
         match part.type:
@@ -711,24 +684,22 @@ def _parsed_parts(item: NewItem, limits: Limits, known: Mapping[str, Image]) -> 
             case "input_text":
                 raise InvalidEvent("is missing.", field=f"{where}.text")
             case "input_image":
-                yield "", (_image(part, where, limits, known),)
+                yield "", (_image(part, where, limits),)
+            case "input_audio":
+                why = "Items of sound are not supported: use input_audio_buffer.append and .commit."
+                raise InvalidEvent(why, field=f"{where}.type")
             case _:
                 raise InvalidEvent(unsupported_part(part.type), field=f"{where}.type")
 
 
-def _image(part: Part, where: str, limits: Limits, known: Mapping[str, Image]) -> Image:
+def _image(part: Part, where: str, limits: Limits) -> Image:
     """Read an image, unless the model takes none. Raises InvalidEvent."""
+    field = f"{where}.image_url"
     if not limits.max_images:
-        raise InvalidEvent(NO_IMAGES, field=f"{where}.image_url", code="unsupported_parameter")
-    if part.attachment_id is None and part.image_url is None:
-        raise InvalidEvent("is missing.", field=f"{where}.image_url")
-    field = "detail" if part.image_url is None else "image_url"
+        raise InvalidEvent(NO_IMAGES, field=field, code="unsupported_parameter")
+    if part.image_url is None:
+        raise InvalidEvent("is missing.", field=field)
     try:
-        if part.image_url is not None:
-            return image_from_url(part.image_url, part.detail or "")
-        if (image := known.get(part.attachment_id or "")) is None:
-            why = "refers to an unknown or expired image."
-            raise InvalidEvent(why, field=f"{where}.attachment_id", code="not_found")
-        return msgspec.structs.replace(image, at=0, detail=detail_of(part.detail or ""))
+        return image_from_url(part.image_url, part.detail or "")
     except InvalidImage as invalid:
-        raise InvalidEvent(str(invalid), field=f"{where}.{field}", code="invalid_image") from None
+        raise InvalidEvent(str(invalid), field=field, code="invalid_image") from None

@@ -19,18 +19,15 @@ from connections.api.realtime.events import (
     Detection,
     InvalidEvent,
     NamedFunction,
-    Reasoning,
     ResponseOptions,
-    Session,
     SessionOptions,
     TokenLimit,
     Tool,
     Transcription,
-    TranscriptionSession,
 )
 from connections.api.requests import VOICES, is_neutral
 from connections.protocol import frames, params
-from connections.protocol.audio import AudioInput, AudioOutput, AudioStart, Format, TurnDetection
+from connections.protocol.audio import AudioInput, AudioOutput, AudioStart, TurnDetection
 from connections.protocol.base import Limits
 from connections.protocol.errors import BadParams, validation_problem
 from sessions.tools.tool_registry import ToolRegistry
@@ -54,16 +51,9 @@ _OF_REPLIES = (
 NO_SOUND = "Audio input is off: the operator can enable it (MIDSTREAM_SPEECH)."
 _NO_SERVER_TOOLS = ToolRegistry()
 """A session's tools are run by its client."""
-PCM_RATE = 24_000
-TELEPHONE_RATE = 8_000
+PCM, PCM_RATE = "audio/pcm", 24_000
 SILENCES_MS = {"low": 1500, "medium": 800, "auto": 800, "high": 500}
 """The silence that ends a turn, by `eagerness`; less is enough if the sentence is complete by its grammar."""
-_FORMATS: dict[str, tuple[Format, int]] = {
-    "audio/pcm": ("pcm16", PCM_RATE),
-    "audio/pcmu": ("mulaw", TELEPHONE_RATE),
-    "audio/pcma": ("alaw", TELEPHONE_RATE),
-}
-_FORMAT_NAMES = {coding: name for name, (coding, _) in _FORMATS.items()}
 PREFIX_PADDING_MS = 300
 """The recognizer gets this much sound before speech, whatever `prefix_padding_ms` says."""
 _MIN_THRESHOLD = 0.05
@@ -106,28 +96,37 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             reasoning=self.effort,
         )
 
-    def shown(self, session_id: str, conversation_id: str, model: str) -> Session | TranscriptionSession:
+    def shown(self, session_id: str, conversation_id: str, model: str) -> dict[str, Any]:
         """Return the session as its client sees it."""
-        audio = UNSET if self.sound is None else self.sound.shown()
-        if self.transcribes and isinstance(audio, AudioOptions):
-            return TranscriptionSession(id=session_id, audio=audio)
+        audio = {} if self.sound is None else {"audio": self.sound.shown()}
+        if self.transcribes:
+            about = {"object": "realtime.transcription_session", "type": TRANSCRIPTION}
+            return {"id": session_id, **about, **audio}
         choice = self.tool_choice
-        return Session(
-            id=session_id,
-            model=model,
-            conversation_id=conversation_id,
-            instructions=self.instructions or "",
-            max_output_tokens=self.max_output_tokens,
-            temperature=self.temperature,
-            tools=tuple(
-                Tool(name=tool.name, description=tool.description, parameters=tool.parameters or {})
+        return {
+            "id": session_id,
+            "object": "realtime.session",
+            "type": "realtime",
+            "model": model,
+            "conversation_id": conversation_id,  # ours: the value for `?conversation_id=`
+            "output_modalities": ["audio" if self.speaks else "text"],
+            **audio,
+            "instructions": self.instructions or "",
+            "max_output_tokens": self.max_output_tokens,
+            "temperature": self.temperature,
+            "tools": [
+                {
+                    "type": "function",
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": tool.parameters or {},
+                }
                 for tool in self.tools
-            ),
-            tool_choice=choice if choice in _TOOL_CHOICES else NamedFunction(name=choice),
-            reasoning=None if self.effort is None else Reasoning(effort=self.effort),
-            output_modalities=("audio",) if self.speaks else ("text",),
-            audio=audio,
-        )
+            ],
+            "tool_choice": choice if choice in _TOOL_CHOICES else {"type": "function", "name": choice},
+            "reasoning": None if self.effort is None else {"effort": self.effort},
+            "tracing": None,
+        }
 
 
 def with_session_options(settings: Settings, options: SessionOptions, limits: Limits) -> Settings:
@@ -151,7 +150,7 @@ def _with_transcription_options(settings: Settings, options: SessionOptions) -> 
         if getattr(options, field) not in (UNSET, NULL, None):
             why = "is an option of replies, which a transcription session does not write: leave it out."
             raise InvalidEvent(why, field=f"session.{field}", code="unsupported_parameter")
-    sound = with_audio_options(settings.sound, options.audio, NULL, "session").transcription_only()
+    sound = with_audio_options(settings.sound, options.audio, None, "session").transcription_only()
     return msgspec.structs.replace(settings, sound=sound)
 
 
@@ -291,16 +290,22 @@ class AudioConfig(msgspec.Struct, frozen=True, kw_only=True):
         """The voice of replies."""
         return self.output.voice or next(iter(self.voices), None)
 
-    def shown(self) -> AudioOptions:
+    def shown(self) -> dict[str, Any]:
         """Return the settings as the client sees them."""
-        output = AudioOutputOptions(format=_named_format(self.output), voice=self.voice, speed=1.0)
-        detection = None if self.detection is None else _with_defaults(self.detection)
-        return AudioOptions(
-            input=AudioInputOptions(
-                format=_named_format(self.input), turn_detection=detection, transcription=self.transcription
-            ),
-            output=UNSET if self.transcribes else output,
-        )
+        shown: dict[str, Any] = {
+            "input": {
+                "format": {"type": PCM, "rate": self.input.rate},
+                "turn_detection": None if self.detection is None else _with_defaults(self.detection),
+                "transcription": self.transcription,
+            }
+        }
+        if not self.transcribes:
+            shown["output"] = {
+                "format": {"type": PCM, "rate": self.output.rate},
+                "voice": self.voice,
+                "speed": 1.0,
+            }
+        return shown
 
     def start(self, conversation_id: str) -> AudioStart:
         """Return the frame that begins to listen with these settings. If the client leaves, its reply ends."""
@@ -316,25 +321,16 @@ class AudioConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def with_audio_options(
-    settings: AudioConfig, audio: msgspec.Raw, modalities: msgspec.Raw, where: str
+    settings: AudioConfig, options: AudioOptions | None, modalities: Sequence[str] | None, where: str
 ) -> AudioConfig:
     """Return the settings with the given options changed. Raises InvalidEvent, which names the field."""
-    named: list[str] | None = _decoded(modalities, list[str] | None, f"{where}.output_modalities")
-    if named is not None:
-        settings = _with_modalities(settings, named, f"{where}.output_modalities")
-    options: AudioOptions | None = _decoded(audio, AudioOptions | None, f"{where}.audio")
-    if options is None:
-        return settings
-    if isinstance(options.input, AudioInputOptions):
+    if modalities is not None:
+        settings = _with_modalities(settings, modalities, f"{where}.output_modalities")
+    if options is not None and options.input is not None:
         settings = _with_input(settings, options.input, f"{where}.audio.input")
-    if isinstance(options.output, AudioOutputOptions):
+    if options is not None and options.output is not None:
         settings = _with_output(settings, options.output, f"{where}.audio.output")
     return settings
-
-
-def _named_format(sound: AudioInput | AudioOutput) -> AudioFormat:
-    """Return a format for clients."""
-    return AudioFormat(_FORMAT_NAMES[sound.format], sound.rate if sound.format == "pcm16" else None)
 
 
 def _with_defaults(requested: Detection) -> Detection:
@@ -355,15 +351,6 @@ def _with_defaults(requested: Detection) -> Detection:
     )
 
 
-def _decoded(raw: msgspec.Raw, kind: Any, field: str) -> Any:
-    """Decode an option. Raises InvalidEvent."""
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except msgspec.ValidationError as error:
-        wrong = validation_problem(error)
-        raise InvalidEvent(wrong.why, field=f"{field}.{wrong.field}" if wrong.field else field) from None
-
-
 def _with_modalities(settings: AudioConfig, named: Sequence[str], field: str) -> AudioConfig:
     if not named or not _MODALITIES.issuperset(named):
         raise InvalidEvent('must be ["audio"] or ["text"].', field=field)
@@ -375,8 +362,8 @@ def _with_modalities(settings: AudioConfig, named: Sequence[str], field: str) ->
 
 def _with_input(settings: AudioConfig, options: AudioInputOptions, field: str) -> AudioConfig:
     if isinstance(options.format, AudioFormat):
-        coding, rate = _coding(options.format, f"{field}.format")
-        settings = msgspec.structs.replace(settings, input=AudioInput(format=coding, rate=rate))
+        rate = _rate(options.format, f"{field}.format")
+        settings = msgspec.structs.replace(settings, input=AudioInput(rate=rate))
     if not isinstance(options.turn_detection, UnsetType):
         if options.turn_detection is not None:
             _check(options.turn_detection, f"{field}.turn_detection")
@@ -394,8 +381,8 @@ def _with_input(settings: AudioConfig, options: AudioInputOptions, field: str) -
 def _with_output(settings: AudioConfig, options: AudioOutputOptions, field: str) -> AudioConfig:
     output = settings.output
     if isinstance(options.format, AudioFormat):
-        coding, rate = _coding(options.format, f"{field}.format")
-        output = msgspec.structs.replace(output, format=coding, rate=rate)
+        rate = _rate(options.format, f"{field}.format")
+        output = msgspec.structs.replace(output, rate=rate)
     if not isinstance(options.voice, UnsetType):
         output = msgspec.structs.replace(
             output, voice=_voice(options.voice, settings.voices, f"{field}.voice")
@@ -407,16 +394,13 @@ def _with_output(settings: AudioConfig, options: AudioOutputOptions, field: str)
     return msgspec.structs.replace(settings, output=output)
 
 
-def _coding(requested: AudioFormat, field: str) -> tuple[Format, int]:
-    if (known := _FORMATS.get(requested.type)) is None:
-        raise InvalidEvent(f"must be one of {', '.join(_FORMATS)}.", field=f"{field}.type")
-    coding, usual = known
-    rate = usual if requested.rate is None else requested.rate
-    if coding != "pcm16" and rate != TELEPHONE_RATE:
-        raise InvalidEvent(f"must be {TELEPHONE_RATE}.", field=f"{field}.rate")
+def _rate(requested: AudioFormat, field: str) -> int:
+    if requested.type != PCM:
+        raise InvalidEvent(f"must be {PCM}.", field=f"{field}.type")
+    rate = PCM_RATE if requested.rate is None else requested.rate
     if not LOWEST_RATE <= rate <= HIGHEST_RATE:
         raise InvalidEvent(f"must be {LOWEST_RATE} to {HIGHEST_RATE}.", field=f"{field}.rate")
-    return coding, rate
+    return rate
 
 
 def _voice(name: str | None, voices: tuple[str, ...], field: str) -> str | None:

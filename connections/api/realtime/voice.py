@@ -1,43 +1,28 @@
 """A session's sound: the microphone's sound goes to the recognizer, and replies are played by a clock.
 
 An utterance becomes an item, and a message of the session. Speech over a reply is reported once it ends the reply, so that a
-cough empties no player. A guess is reported once it is right.
+cough empties no player.
 """
 
 from __future__ import annotations
 
 import asyncio
 from base64 import b64decode
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from math import inf
 
 import msgspec
 
-from connections.api.realtime.encoder import RealtimeEventEncoder, RealtimeFrame, Speculation, response_id
-from connections.api.realtime.events import (
-    Cleared,
-    Committed,
-    Duration,
-    InvalidEvent,
-    Message,
-    OutputCleared,
-    ServerEvent,
-    SpeechStarted,
-    SpeechStopped,
-    SpokenContent,
-    TranscriptCompleted,
-    TranscriptDelta,
-    complete_item,
-)
+from connections.api.realtime.encoder import RealtimeEventEncoder, RealtimeFrame
+from connections.api.realtime.events import Event, InvalidEvent, complete_item, event
 from connections.api.realtime.session import Item, ItemState, new_item_id
 from connections.api.realtime.settings import AudioConfig
-from connections.connection import ChainedWork, Connection, Handler, PendingWork, error_frame
+from connections.connection import Connection, Handler, PendingWork, error_frame
 from connections.native.handler import ClientMessage
 from connections.protocol.audio import (
     AudioClear,
     AudioCommit,
-    AudioInput,
     AudioOutput,
     AudioStart,
     AudioStarted,
@@ -49,19 +34,24 @@ from connections.protocol.audio import (
 from connections.protocol.frames import Cancel, Error, Frame, Send
 from connections.spoken_reply import SpokenReply
 from connections.turn_taking import Action, ReplyAction, SpeechEdge, TranscriptUpdate
-from connections.voice import MAX_REPLIES, VoiceConnection, VoiceConversation, VoiceMessage, VoiceService
+from connections.voice import (
+    MAX_REPLIES,
+    AudioBuffer,
+    VoiceConnection,
+    VoiceConversation,
+    VoiceMessage,
+    VoiceService,
+)
 from sessions.errors import Refused
-from speech.errors import RecognitionOverload, RecognizerLost
-from speech.interfaces import Coding, Listening, Stopped
+from speech.interfaces import WIDTH
 
 PLAYBACK_TICK_S = 0.05
 """How often the played sound is noted."""
-EARLY_AUDIO_S = 10
-"""Seconds of early sound that wait until listening begins; more is dropped."""
 COMMIT_TIMEOUT_S = 20.0
 """How long a `commit` waits for a recognizer, which may have to be started first."""
 RETRY_S = 1.0
 """Pause before a refused start is tried again."""
+_TRANSCRIPTION = "conversation.item.input_audio_transcription"
 _TAKEN_ELSEWHERE = (
     "Another connection now has the audio of this conversation. To use audio here again, send session.update."
 )
@@ -79,13 +69,13 @@ class RealtimeVoiceConnection(VoiceConnection):
         self._session = encoder.session
         self._spoken_replies = encoder.spoken
         self._utterance = _Utterance()
-        self._guess: tuple[str, str] | None = None  # its `request_id`, and the words understood at a pause
         self._sent_ms = self._committed_ms = 0.0  # received sound, and that of the ended utterance
         self._playing: list[SpokenReply] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._active: _ListeningSession | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._wanted = self.start
+        self._speaks, self._hears = asyncio.Event(), asyncio.Event()  # both are set at the end, too
         self._committed_text: asyncio.Future[str] | None = None
-        self._early, self._early_form = bytearray(), AudioInput()  # sound before listening begins
         self._retry_at = 0.0
 
     @asynccontextmanager
@@ -100,71 +90,52 @@ class RealtimeVoiceConnection(VoiceConnection):
             await asyncio.gather(*self._tasks, return_exceptions=True)
             self.inner = None  # breaks a cycle that only the collector would free
 
-    async def ready(self) -> tuple[VoiceConversation, _ListeningSession]:
-        """Return the conversation and the listening session once replies can be spoken. Raises InvalidEvent.
-
-        If other settings end a session, the next one is returned.
-        """
-        while True:
-            self.listen()
-            if (listens := self._active) is None:
-                raise _unavailable()
-            if listens.is_over:
-                await asyncio.wait((listens.task,))
-                continue
-            await listens.speaks.wait()
-            if self.conversation is not None and not listens.is_over:
-                return self.conversation, listens
-            if not listens.is_over:
-                raise _unavailable()
+    async def ready(self) -> VoiceConversation:
+        """Return the conversation once replies can be spoken. Raises InvalidEvent."""
+        self.listen()
+        if self._listening is not None:
+            await self._speaks.wait()
+        if self.conversation is None:
+            raise _unavailable()
+        return self.conversation
 
     def changed(self) -> None:
         """Note that the session's settings changed: what was refused may be tried again."""
         self._retry_at = 0.0
-        if self._active is not None:
+        if self._listening is not None:
             self.listen()
 
     def listen(self) -> None:
-        """Start listening with the settings; if listening with others, restart once no reply is played."""
-        start, listens = self._settings.start(self._session.conversation_id), self._active
-        if listens is None:
-            if asyncio.get_running_loop().time() >= self._retry_at:
-                self._active = _ListeningSession(start, self._task(self._listen_until_stopped(start)))
-        elif (
-            listens.start != start
-            and not listens.is_over
-            and self.conversation
-            and not self.conversation.is_talking
-        ):
-            listens.is_over = True
-            self.stop(AudioStopped(conversation_id=self._session.conversation_id, reason="stop"))
+        """Listen with the session's settings. If they changed, the current utterance is dropped."""
+        start = self._settings.start(self._session.conversation_id)
+        if self._listening is None and asyncio.get_running_loop().time() < self._retry_at:
+            return
+        if self._listening is not None and start == self._wanted:
+            return
+        self.utterance_lost()
+        self._wanted, self.buffer = start, AudioBuffer(start)
+        if self._listening is None:
+            self._speaks.clear()
+            self._listening = self._task(self._listen_until_stopped(start))
+        elif self.conversation is not None:
+            self.change(start)
 
     def append(self, audio: str) -> None:
         """Take the microphone's sound, in base64. It is dropped if nothing listens. Raises InvalidEvent."""
-        form = self._settings.input
-        sound = decoded(audio, form, "audio")
+        sound = decoded(audio, "audio")
         self.listen()
-        if (listens := self._active) is None:
-            return
-        bytes_per_s = form.rate * (2 if form.format == "pcm16" else 1)
-        self._sent_ms += len(sound) * 1000 / bytes_per_s
-        if self.is_listening and listens.start.input == form and not listens.is_over:
+        if self._listening is not None:
+            self._sent_ms += len(sound) * 1000 / (self._wanted.input.rate * WIDTH)
             self.feed(sound)
-            return
-        if form != self._early_form:
-            self._early_form = form
-            self._early.clear()
-        if len(self._early) + len(sound) <= EARLY_AUDIO_S * bytes_per_s:
-            self._early += sound
 
     async def commit(self) -> None:
         """Make the current utterance an item with its words. Raises InvalidEvent."""
-        if self._active is None:
+        if self._listening is None:
             raise _no_speech()
         try:
             async with asyncio.timeout(COMMIT_TIMEOUT_S):
-                _, listens = await self.ready()
-                await listens.hears.wait()
+                await self.ready()
+                await self._hears.wait()
         except TimeoutError:
             raise _unavailable() from None
         if not self.is_listening:
@@ -177,34 +148,16 @@ class RealtimeVoiceConnection(VoiceConnection):
 
     def clear(self) -> None:
         """Drop the current utterance."""
-        self._early.clear()
         self._forget_sound()
+        if self.buffer is not None:
+            self.buffer = AudioBuffer(self._wanted)
         if self.conversation is not None:
             self.handle(AudioClear(conversation_id=self._session.conversation_id))
-        self._send_events(Cleared())
-
-    async def understand(self, audio: str, field: str) -> str:
-        """Return the words of sound not from the microphone, in a slot. Raises InvalidEvent, Overloaded."""
-        form, voice_service = self._settings.input, self._voice_service
-        assert voice_service is not None  # noqa: S101 - it was created with one
-        language = voice_service.language_of(self._settings.start(self._session.conversation_id))
-        listening = Listening(coding=Coding(form.format), rate=form.rate, detects=False, language=language)
-        sound = decoded(audio, form, field)
-        with voice_service.slot(self.connection.caller.subject):
-            try:
-                async with voice_service.ear.listen(listening, owner=str(self.connection.owner)) as hearing:
-                    hearing.feed(sound)
-                    hearing.commit()
-                    async for heard in hearing.events():
-                        if isinstance(heard, Stopped):
-                            return heard.text
-            except (RecognizerLost, RecognitionOverload) as why:
-                raise InvalidEvent(str(why), code="speech_unavailable") from None
-        return ""
+        self._send_events(event("input_audio_buffer.cleared"))
 
     async def answer(self, send: Send, output: AudioOutput) -> None:
         """Have a typed message answered, and the reply spoken. Raises InvalidEvent, Overloaded."""
-        conversation, _ = await self.ready()
+        conversation = await self.ready()
         await conversation.answer(self, send, output)
 
     def truncate(self, turn_id: str, ms: int) -> PendingWork | None:
@@ -221,31 +174,21 @@ class RealtimeVoiceConnection(VoiceConnection):
             self.connection, Cancel(turn_id=turn_id, conversation_id=self._session.conversation_id)
         )
 
-    def clear_output(self) -> PendingWork | None:
-        """End the current reply, at what was heard by now. A guess is not played."""
-        slows: list[PendingWork] = []
-        for turn_id in [
-            one.turn_id for one in self._playing if one.turn_id and not (one.is_over or one.is_guess)
-        ]:
-            if (slow := self.truncate(turn_id, self._spoken_replies.heard_ms(turn_id))) is not None:
-                slows.append(slow)
-            self._send_events(OutputCleared(response_id=response_id(turn_id)))
-        return ChainedWork(_run_in_order(slows), *slows) if slows else None
-
     def push(self, frame: Frame) -> None:
         """Send a frame to the client, in this endpoint's terms."""
         match frame:
             case AudioStopped(reason="elsewhere"):
                 self._retry_at = inf
                 self.connection.push(Error(code="audio_taken_elsewhere", message=_TAKEN_ELSEWHERE))
-            case AudioStarted() if self._active is not None:
-                self._active.speaks.set()
-            case AudioStarted() | AudioStopped() | Speech() | Transcript() | Marks():
+            case AudioStarted():
+                self.start = self._wanted  # the settings may have changed meanwhile
+                self._speaks.set()
+            case AudioStopped() | Speech() | Transcript() | Marks():
                 pass  # this endpoint has other words for them
             case _:
                 self.connection.push(frame)
 
-    def on_action(self, act: Action, *, talking: bool) -> None:  # noqa: C901, PLR0912 - one for each kind
+    def on_action(self, act: Action, *, talking: bool) -> None:
         """Send an action's events. `talking`: a reply is being made or played."""
         utterance = self._utterance
         match act:
@@ -261,53 +204,25 @@ class RealtimeVoiceConnection(VoiceConnection):
                 utterance.ms = round(sent_ms) if started_ms is None else max(0, at_ms - started_ms)
                 utterance.stopped_ms = at_ms
                 if utterance.is_announced:
-                    self._send_events(SpeechStopped(audio_end_ms=at_ms, item_id=utterance.item_id))
+                    self._send_stop()
             case TranscriptUpdate(text, False) if utterance.is_announced and self._settings.transcription:
-                known = utterance.sent
-                if text.startswith(known) and text != known:  # each text extends the one before
-                    utterance.sent = text
-                    self._send_events(TranscriptDelta(item_id=utterance.item_id, delta=text[len(known) :]))
+                about = {"item_id": utterance.item_id, "content_index": 0}
+                delta = text.removeprefix(utterance.sent)  # each text extends the one before
+                self._send_events(event(f"{_TRANSCRIPTION}.delta", **about, delta=delta))
+                utterance.sent = text
             case TranscriptUpdate(text, True):
                 self._resolve_commit(text)
             case ReplyAction.CUT:
-                for reply in self._playing:
-                    if not reply.is_over:
-                        self._spoken_replies.interrupt(reply.turn_id)
-                if not utterance.is_announced and utterance.started_ms is not None:
-                    self._send_start()
-                    if utterance.stopped_ms is not None:
-                        stopped = SpeechStopped(audio_end_ms=utterance.stopped_ms, item_id=utterance.item_id)
-                        self._send_events(stopped)
-            case ReplyAction.CONFIRM if self._guess is not None:
-                (request_id, text), self._guess = self._guess, None
-                self._commit(text, ItemState.PENDING)
-                self.connection.push(Speculation(request_id=request_id, status="true"))
-            case ReplyAction.CONFIRM:  # nothing was sent
-                self._commit(utterance.text, ItemState.WAITING)
-            case ReplyAction.ROLL_BACK if self._guess is not None:
-                (request_id, _), self._guess = self._guess, None
-                self._session.requeue(request_id)
-                self.connection.push(Speculation(request_id=request_id, status="false"))
+                self._interrupt()
 
-    def message(self, send: Send, *, is_guess: bool) -> Send | None:
+    def message(self, send: Send) -> Send | None:
         """Make the utterance an item; return the message if the session answers at once, else it waits."""
-        utterance, request_id = self._utterance, send.client_msg_id
-        utterance.text = send.content
-        if is_guess and self._settings.creates:
-            self._guess = request_id, send.content
-            self.connection.push(Speculation(request_id=request_id, status="up"))
-        elif not is_guess:
-            self._commit(send.content, ItemState.WAITING)
-        if not self._settings.creates:
-            return None
-        return self._session.speech_message(send, self._utterance.item_id)
+        self._commit(send.content, ItemState.WAITING)
+        return self._session.speech_message(send, self._utterance.item_id) if self._settings.creates else None
 
     def refused(self, send: Send) -> None:
         """Let the utterance wait as an item."""
         self._session.requeue(send.client_msg_id)
-        if self._guess is not None and self._guess[0] == send.client_msg_id:
-            self._guess = None
-        self.connection.push(Speculation(request_id=send.client_msg_id, status="void"))
 
     async def send_message(self, request: VoiceMessage) -> None:
         """Send a message for the connection. Raises Refused."""
@@ -320,24 +235,14 @@ class RealtimeVoiceConnection(VoiceConnection):
         except BaseException:
             self.refused(request.send)
             raise
-        if reply is not None and reply.is_withdrawn and not reply.turn_id:
-            # no turn of the message will end
-            self.connection.push(Speculation(request_id=request.send.client_msg_id, status="void"))
 
     def listening_started(self) -> None:
-        """Listen to early sound first."""
-        if self._active is None or self._active.is_over:
-            return
-        if self._early and self._early_form == self.start.input:
-            self.feed(bytes(self._early))
-        self._early.clear()
-        self._active.hears.set()
+        """Note that the recognizer listens."""
+        self._hears.set()
 
-    def listening_stopped(self) -> None:
-        """Drop the current utterance, and sound that nobody listened to."""
-        if self._active is not None:
-            self._active.hears.clear()
-        self._early.clear()
+    def utterance_lost(self) -> None:
+        """Drop the current utterance."""
+        self._hears.clear()
         self._forget_sound()
         self._resolve_commit("")
 
@@ -361,14 +266,10 @@ class RealtimeVoiceConnection(VoiceConnection):
             self._retry_at = asyncio.get_running_loop().time() + RETRY_S
             self.connection.push(error_frame(why, None))
         finally:
-            listens, self._active = self._active, None
-            self._resolve_commit("")
-            self._forget_sound()
-            if listens is not None:
-                if not listens.is_over:  # no other session follows
-                    self._early.clear()
-                listens.speaks.set()
-                listens.hears.set()
+            self.utterance_lost()
+            self._listening = self.buffer = None
+            self._speaks.set()
+            self._hears.set()
 
     async def _play(self, reply: SpokenReply) -> None:
         while not reply.is_over:
@@ -384,13 +285,28 @@ class RealtimeVoiceConnection(VoiceConnection):
         """Forget the sound so far: it is not part of the next utterance."""
         self._sent_ms = self._committed_ms = 0.0
 
-    def _send_events(self, *events: ServerEvent) -> None:
+    def _send_events(self, *events: Event) -> None:
         self.connection.push(RealtimeFrame(events=events))
+
+    def _interrupt(self) -> None:
+        """Note that speech ended the replies, and report the speech."""
+        for reply in self._playing:
+            if not reply.is_over:
+                self._spoken_replies.interrupt(reply.turn_id)
+        if not self._utterance.is_announced and self._utterance.started_ms is not None:
+            self._send_start()
+            if self._utterance.stopped_ms is not None:
+                self._send_stop()
 
     def _send_start(self) -> None:
         utterance = self._utterance
         utterance.is_announced = True
-        self._send_events(SpeechStarted(audio_start_ms=utterance.started_ms or 0, item_id=utterance.item_id))
+        about = {"audio_start_ms": utterance.started_ms or 0, "item_id": utterance.item_id}
+        self._send_events(event("input_audio_buffer.speech_started", **about))
+
+    def _send_stop(self) -> None:
+        about = {"audio_end_ms": self._utterance.stopped_ms, "item_id": self._utterance.item_id}
+        self._send_events(event("input_audio_buffer.speech_stopped", **about))
 
     def _commit(self, text: str, state: ItemState) -> None:
         """Make the utterance an item; if nothing will answer the item, it is stored at once."""
@@ -406,41 +322,24 @@ class RealtimeVoiceConnection(VoiceConnection):
         else:
             previous = self._session.items.create(item, after=None)
         shown = item.shown()
-        if has_transcript and isinstance(shown, Message):
-            shown = msgspec.structs.replace(shown, content=(SpokenContent("input_audio", None),))
-        committed = Committed(previous_item_id=previous, item_id=utterance.item_id)
-        events = [*gone, committed, *complete_item(previous, shown)]
         if has_transcript:
-            usage = Duration(utterance.ms / 1000)
-            events.append(TranscriptCompleted(item_id=utterance.item_id, transcript=text, usage=usage))
-        self._send_events(*events)
+            shown["content"] = [{"type": "input_audio", "transcript": None}]  # it follows in an event
+        item_id = utterance.item_id
+        committed = event("input_audio_buffer.committed", previous_item_id=previous, item_id=item_id)
+        self._send_events(*gone, committed, *complete_item(previous, shown))
+        if has_transcript:
+            about = {"item_id": item_id, "content_index": 0, "transcript": text}
+            usage = {"type": "duration", "seconds": utterance.ms / 1000}
+            self._send_events(event(f"{_TRANSCRIPTION}.completed", **about, usage=usage))
 
 
-class _ListeningSession(msgspec.Struct):
-    """A listening session with its settings. `is_over`: a stop was requested.
-
-    `speaks`: replies can be spoken; `hears`: the recognizer listens. Both are set at the end, too.
-    """
-
-    start: AudioStart
-    task: asyncio.Task[None]
-    is_over: bool = False
-    speaks: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
-    hears: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
-
-
-async def _run_in_order(slows: Iterable[PendingWork]) -> None:
-    for slow in slows:
-        await slow
-
-
-def decoded(audio: str, form: AudioInput, field: str) -> bytes:
+def decoded(audio: str, field: str) -> bytes:
     """Return sound from base64. Raises InvalidEvent."""
     try:
         sound = b64decode(audio, validate=True)
     except ValueError:
         raise InvalidEvent("must be base64.", field=field) from None
-    if form.format == "pcm16" and len(sound) % 2:
+    if len(sound) % WIDTH:
         raise InvalidEvent("must have two bytes per sample.", field=field)
     return sound
 
@@ -461,6 +360,5 @@ class _Utterance(msgspec.Struct):
     item_id: str = msgspec.field(default_factory=new_item_id)
     is_announced: bool = False
     is_committed: bool = False
-    text: str = ""
     sent: str = ""
     ms: int = 0

@@ -192,15 +192,15 @@ async def refused_messages(attacker: Attacker) -> None:
 HEARS: dict[str, Any] = {"ground": TargetKind.OPEN}
 RATE = 8_000
 _chance = Random(0)
-NOISE = [_chance.randbytes(RATE // 4) for _ in range(64)]
-"""Quarters of a second of µ-law."""
+NOISE = [_chance.randbytes(RATE // 2) for _ in range(64)]
+"""Quarters of a second."""
 ODD = [framed(sound, opcode=BINARY) for sound in (b"", b"\1", bytes(8) + NOISE[0], b"\xff" * 8)]
 """No head, a piece of one, kinds that are not known."""
 
 
 async def _hears(attacker: Attacker) -> Socket:
     one = await realtime(attacker)
-    sound = {"input": {"format": {"type": "audio/pcmu"}}}
+    sound = {"input": {"format": {"type": "audio/pcm", "rate": RATE}}}
     await one.write(frame("session.update", session={"type": "realtime", "audio": sound}))
     return one
 
@@ -217,7 +217,7 @@ def _control(kind: str, attacker: Attacker, **more: object) -> bytes:
 
 
 def _start(attacker: Attacker, **more: object) -> bytes:
-    return _control("audio.start", attacker, input={"format": "mulaw", "rate": RATE}, **more)
+    return _control("audio.start", attacker, input={"rate": RATE}, **more)
 
 
 def _sound(number: int) -> bytes:

@@ -1,12 +1,23 @@
-"""Items keep their order: what was answered first, then what waits."""
+"""Items of a session: what is forgotten, and how many images may wait and go together."""
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from connections.api.realtime.events import InvalidEvent
-from connections.api.realtime.session import IMAGE_CHARS, MAX_CHARS, MAX_ITEMS, Item, Items, ItemState
-from tests.sample_images import PNG
+from connections.api.realtime.events import InvalidEvent, NewItem, Part, ResponseCreate
+from connections.api.realtime.session import (
+    IMAGE_CHARS,
+    MAX_CHARS,
+    MAX_ITEMS,
+    Item,
+    Items,
+    ItemState,
+    RealtimeSession,
+)
+from connections.protocol.frames import Send
+from tests.connections.realtime.client_mirror import LIMITS
+from tests.sample_images import JPEG, PNG
 
 
 def waits(item_id: str) -> Item:
@@ -19,37 +30,6 @@ def stored(item_id: str, **more: str) -> Item:
 
 def order(items: Items) -> list[str]:
     return [item.item_id for item in items]
-
-
-def test_an_item_goes_where_its_client_puts_it() -> None:
-    items = Items()
-    items.create(waits("a"), after=None)
-    assert items.create(waits("b"), after=None) == "a"
-    assert items.create(waits("c"), after="a") == "a"
-    assert items.create(waits("d"), after="root") is None
-    assert order(items) == ["d", "a", "c", "b"]
-
-
-def test_nothing_comes_before_what_was_answered() -> None:
-    items = Items()
-    items.store(stored("a"))
-    items.store(stored("b"))
-    items.create(waits("c"), after="b")
-    for place in ("root", "a"):
-        with pytest.raises(InvalidEvent, match=r"^`previous_item_id`: ") as refused:
-            items.create(waits("d"), after=place)
-        assert refused.value.code == "item_create_invalid_previous_item_id"
-    assert order(items) == ["a", "b", "c"]
-
-
-def test_ids_are_given_once() -> None:
-    items = Items()
-    items.create(waits("a"), after=None)
-    with pytest.raises(InvalidEvent, match=r"^`item\.id`: ") as refused:
-        items.create(waits("a"), after=None)
-    assert refused.value.code == "item_create_duplicate_item_id"
-    items.remove("a")
-    items.create(waits("a"), after=None)
 
 
 def test_the_oldest_are_forgotten_and_what_waits_is_not() -> None:
@@ -82,3 +62,44 @@ def test_images_count_towards_what_is_kept() -> None:
     for number in range(2 * MAX_CHARS // (32 * IMAGE_CHARS)):
         items.store(Item(item_id=str(number), role="user", text="", images=images))
     assert len(order(items)) == MAX_CHARS // (32 * IMAGE_CHARS)
+
+
+def new_session(most: int = 2) -> RealtimeSession:
+    limits = msgspec.structs.replace(LIMITS, max_images=most)
+    return RealtimeSession(conversation_id="c", model="m", limits=limits)
+
+
+def show(session: RealtimeSession, *parts: str) -> None:
+    """An item of texts and images."""
+    content = [Part("input_image", image_url=one) if ":" in one else Part(text=one) for one in parts]
+    session.insert(session.new_item(NewItem(role="user", content=content)), after=None)
+
+
+def response_request(session: RealtimeSession) -> Send:
+    (send,) = session.ask(ResponseCreate())
+    assert isinstance(send, Send)
+    return send
+
+
+def test_so_many_images_wait_and_no_more() -> None:
+    session = new_session()
+    show(session, PNG.url, JPEG.url)
+    with pytest.raises(InvalidEvent, match="have 3 images; at most 2 are allowed") as refused:
+        show(session, PNG.url)
+    assert refused.value.code == "too_many_images"
+
+
+def test_images_are_counted_before_they_are_looked_at() -> None:
+    """An event may hold thousands of small ones."""
+    with pytest.raises(InvalidEvent, match="has 3 images; at most 2 are allowed") as refused:
+        show(new_session(), *["data:no image"] * 3)
+    assert refused.value.code == "too_many_images"
+
+
+def test_of_images_that_wait_again_as_many_go_as_a_message_may_show() -> None:
+    session = new_session()
+    show(session, PNG.url, JPEG.url)
+    first = response_request(session)
+    show(session, PNG.url)
+    session.requeue(first.client_msg_id)
+    assert response_request(session).attachments == first.attachments

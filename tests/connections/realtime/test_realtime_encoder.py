@@ -13,14 +13,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from connections.api.realtime.encoder import RealtimeEventEncoder, RealtimeFrame
 from connections.api.realtime.events import (
-    ErrorEvent,
+    Event,
     InvalidEvent,
     ItemCreate,
     ItemRetrieve,
     NewItem,
     Part,
     ResponseCreate,
-    ResponseDone,
 )
 from connections.api.realtime.session import ItemState, RealtimeSession
 from connections.outbox import Outbox
@@ -45,7 +44,7 @@ class Session:
         self.encoder = RealtimeEventEncoder(self.session)
         self.mirror = ClientMirror()
 
-    def deliver(self, frame: frames.Frame) -> list[Any]:
+    def deliver(self, frame: frames.Frame) -> list[Event]:
         sent = list(self.encoder.encode(frame))
         self.mirror.apply(*sent)
         return sent
@@ -54,54 +53,54 @@ class Session:
         item = NewItem(role="user", content=[Part("input_text", text)])
         sent = self.session.create(ItemCreate(item=item, previous_item_id=after))
         self.mirror.apply(*sent)
-        return sent[0].item.id  # type: ignore[attr-defined,no-any-return]
+        return str(sent[0]["item"]["id"])
 
-    def run(self, turn_id: str, text: str = "Hello!", **end: Any) -> ResponseDone:
-        """A whole turn of another's."""
+    def run(self, turn_id: str, text: str = "Hello!", **end: Any) -> dict[str, Any]:
+        """A whole turn of another's; return its response."""
         self.deliver(accepted(turn_id, "theirs", "Hi!"))
         self.deliver(delta(text, turn_id=turn_id))
-        sent = self.deliver(done(turn_id, end.pop("chars", len(text)), **end))
-        return next(event for event in sent if isinstance(event, ResponseDone))
+        return response_of(self.deliver(done(turn_id, end.pop("chars", len(text)), **end)))
+
+
+def response_of(events: list[Event]) -> dict[str, Any]:
+    (response,) = [event["response"] for event in events if event["type"] == "response.done"]
+    assert isinstance(response, dict)
+    return response
 
 
 @pytest.mark.parametrize(
     ("reason", "status", "details"),
     [
-        (Reason.STOP, "completed", None),
-        (Reason.LENGTH, "incomplete", "max_output_tokens"),
-        (Reason.TIMEOUT, "incomplete", "max_output_tokens"),
-        (Reason.FILTERED, "incomplete", "content_filter"),
-        (Reason.CANCELLED, "cancelled", "client_cancelled"),
+        (Reason.STOP, "completed", {}),
+        (Reason.LENGTH, "incomplete", {"reason": "max_output_tokens"}),
+        (Reason.TIMEOUT, "incomplete", {"reason": "max_output_tokens"}),
+        (Reason.FILTERED, "incomplete", {"reason": "content_filter"}),
+        (Reason.CANCELLED, "cancelled", {"reason": "client_cancelled"}),
         (Reason.INTERRUPTED, "failed", None),
         (Reason.ERROR, "failed", None),
     ],
 )
-def test_every_end_has_its_status(reason: Reason, status: str, details: str | None) -> None:
-    response = Session().run("turn_1", reason=reason).response
-    assert response.status_details is not None
-    assert (response.status, response.status_details.type, response.status_details.reason) == (
-        status,
-        status,
-        details,
-    )
-    assert (response.status_details.error is not None) == (status == "failed")
-    assert response.output[0].status == ("completed" if status == "completed" else "incomplete")
-    assert response.usage is not None
-    assert (response.usage.input_tokens, response.usage.output_tokens, response.usage.total_tokens) == (
-        7,
-        5,
-        12,
-    )
-    assert response.usage.input_token_details.cached_tokens == 3
+def test_every_end_has_its_status(reason: Reason, status: str, details: dict[str, str] | None) -> None:
+    response = Session().run("turn_1", reason=reason)
+    assert response["status"] == status
+    if details is not None:
+        assert response["status_details"] == {"type": status} | details
+    else:
+        assert response["status_details"]["error"]
+    assert response["output"][0]["status"] == ("completed" if status == "completed" else "incomplete")
+    usage = response["usage"]
+    assert (usage["input_tokens"], usage["output_tokens"], usage["total_tokens"]) == (7, 5, 12)
+    assert usage["input_token_details"]["cached_tokens"] == 3
 
 
 def test_a_failure_says_why() -> None:
     why = Failure(code="context_overflow", message="Too long.")
-    details = Session().run("turn_1", reason=Reason.ERROR, error=why).response.status_details
-    assert details is not None
-    assert details.error is not None
-    assert (details.error.type, details.error.code) == ("invalid_request_error", "context_length_exceeded")
-    assert details.error.message == "Too long."
+    error = Session().run("turn_1", reason=Reason.ERROR, error=why)["status_details"]["error"]
+    assert error == {
+        "type": "invalid_request_error",
+        "code": "context_length_exceeded",
+        "message": "Too long.",
+    }
 
 
 def test_a_call_behind_text_that_was_withdrawn_is_withdrawn_too() -> None:
@@ -111,8 +110,7 @@ def test_a_call_behind_text_that_was_withdrawn_is_withdrawn_too() -> None:
     for place, off in enumerate((5, 13)):
         session.deliver(call(f"call_{place}", "turn_1", off=off, index=place))
     output = session.deliver(done("turn_1", 5, Reason.CANCELLED))
-    response = next(event for event in output if isinstance(event, ResponseDone)).response
-    assert [item.id for item in response.output] == ["item_1", "item_1_0"]
+    assert [item["id"] for item in response_of(output)["output"]] == ["item_1", "item_1_0"]
     assert session.mirror.order == ["msg_turn_1", "item_1", "item_1_0", "item_1_0_output"]
 
 
@@ -152,9 +150,9 @@ def test_a_reply_on_a_branch_that_is_left_goes_once_it_has_ended() -> None:
 
 def test_a_token_that_ends_is_told_in_words_that_a_client_here_can_follow() -> None:
     expired = frames.Error(code="unauthenticated", message="send auth.refresh", retryable=True)
-    (error,) = Session().deliver(expired)
-    assert (error.error.type, error.error.code) == ("authentication_error", "session_expired")
-    assert "auth.refresh" not in error.error.message
+    (event,) = Session().deliver(expired)
+    assert (event["error"]["type"], event["error"]["code"]) == ("authentication_error", "session_expired")
+    assert "auth.refresh" not in event["error"]["message"]
 
 
 def test_what_waits_to_be_told_counts_with_its_text() -> None:
@@ -167,9 +165,8 @@ def test_what_waits_to_be_told_counts_with_its_text() -> None:
 
 
 def test_a_hole_is_told() -> None:
-    (error,) = Session().deliver(Gap(conversation_id="c", epoch="e", min_seq=3))
-    assert isinstance(error, ErrorEvent)
-    assert (error.error.type, error.error.code) == ("server_error", "events_lost")
+    (event,) = Session().deliver(Gap(conversation_id="c", epoch="e", min_seq=3))
+    assert (event["error"]["type"], event["error"]["code"]) == ("server_error", "events_lost")
 
 
 class Sessions(RuleBasedStateMachine):

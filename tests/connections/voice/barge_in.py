@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from connections.turn_taking import ReplyAction, SubmitMessage, TranscriptUpdate, TurnTakingPolicy
-from speech.interfaces import Coding, Listening
+from speech.interfaces import Listening
 from speech.listening_worker import RATE, SpeechStream
 from speech.pocketsphinx_decoder import PocketSphinxDecoder
 from tests.speech.noise_samples import Pcm
@@ -30,8 +30,10 @@ def outcome(listener: PocketSphinxDecoder, sound: Pcm, *, late: int = 0) -> Outc
 
     `late`: samples before it, which move it against the frames and give it another stretch of the room's noise.
     """
-    listening = Listening(coding=Coding.PCM16, rate=RATE, pause_ms=30, finished_ms=200, unfinished_ms=1200)
-    stream = SpeechStream(listening, listener.recognize, clock=lambda: 0.0)
+    listening = Listening(rate=RATE, pause_ms=30, finished_ms=200, unfinished_ms=1200)
+    stream = SpeechStream(
+        listening, lambda samples: listener.recognize(samples, None, lambda: None), clock=lambda: 0.0
+    )
     conduct = TurnTakingPolicy(interrupts=True, interrupt_ms=300, guesses=True)
     sound = np.concatenate((np.zeros(late, np.int16), sound))
     room = np.random.default_rng(0).normal(0, 30, len(LEAD) + len(sound) + len(REST))

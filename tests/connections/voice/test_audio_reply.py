@@ -98,13 +98,6 @@ async def test_a_listener_who_played_all_whole_milliseconds_waits_for_more_as_lo
         assert one.reply.listener_timeout_s is None
 
 
-async def test_who_has_left_and_does_not_come_back_has_the_turn_ended() -> None:
-    async with listening() as (one, _):
-        one.reply.begin("t")
-        one.reply.detach(0)
-        await one.cut.wait()
-
-
 async def test_who_comes_back_in_time_hears_on() -> None:
     async with listening() as (one, _):
         one.reply.begin("t")

@@ -24,7 +24,7 @@ def test_cuts_are_at_the_word_that_was_heard() -> None:
     """The player drifts, tells late and unevenly; the server knows no more than it is told."""
     for seed in range(300):
         chance = random.Random(seed)
-        timeline, reported, off = Timeline(rate=RATE, width=2), list[Mark](), 0
+        timeline, reported, off = Timeline(rate=RATE), list[Mark](), 0
         for _ in range(chance.randint(1, 6)):
             sound, chars, marks = clause(chance, off)
             reported += timeline.add(sound, off=off, chars=chars, marks=marks)
@@ -45,7 +45,7 @@ def test_cuts_are_at_the_word_that_was_heard() -> None:
 
 
 def test_nothing_is_heard_that_was_not_sent() -> None:
-    timeline = Timeline(rate=RATE, width=2)
+    timeline = Timeline(rate=RATE)
     timeline.add(bytes(2 * RATE), off=0, chars=5, marks=(Mark(off=0, len=5, start_ms=0, end_ms=900),))
     timeline.played(5000)
     assert (timeline.played_ms, timeline.heard) == (0, 0)
@@ -56,7 +56,7 @@ def test_nothing_is_heard_that_was_not_sent() -> None:
 
 
 def test_a_voice_without_times_is_cut_at_a_clause_and_says_so() -> None:
-    timeline = Timeline(rate=RATE, width=2)
+    timeline = Timeline(rate=RATE)
     for off in (0, 10):
         timeline.add(bytes(RATE), off=off, chars=10, marks=None)
     assert (timeline.heard, timeline.precision) == (0, "chunk")
@@ -68,7 +68,7 @@ def test_a_voice_without_times_is_cut_at_a_clause_and_says_so() -> None:
 
 
 def test_who_comes_back_gets_the_sound_from_what_was_played() -> None:
-    timeline = Timeline(rate=RATE, width=2)
+    timeline = Timeline(rate=RATE)
     timeline.add(bytes(range(250)) * 64, off=0, chars=1, marks=())
     first = b"".join(iter(lambda: timeline.take(40), b""))
     timeline.played(100)

@@ -201,18 +201,6 @@ async def test_a_guess_whose_voice_failed_is_taken_back_all_the_same() -> None:
     assert sessions.taken_back == [anna.turn_id]
 
 
-async def test_a_reply_waits_for_its_listener_no_longer_than_he_said() -> None:
-    """Another tab may be attached, for which the turn would go on for ever."""
-    sessions, anna = StubSessions(), Speaker()
-    async with talking(anna, sessions, grace_s=0) as talk:
-        await say(talk, Stopped(0, 900, "count to ten"))
-        reply_of(anna.requests[0]).begin("first")
-        talk.end(anna)
-        await until(lambda: sessions.cancels)
-        reply_of(anna.requests[0]).stop()
-    assert [cancel.turn_id for cancel in sessions.cancels] == ["first"]
-
-
 def send_message(talk: VoiceConversation, speaker: Speaker, name: str) -> asyncio.Task[None]:
     send = Send(client_msg_id=name, content="Hi!", conversation_id="here")
     return asyncio.create_task(talk.answer(speaker, send, AudioOutput()))

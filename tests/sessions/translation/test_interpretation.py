@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions.records import PublishPolicy
-from sessions.translation.interpretation import GrowingText, Target, agreed_end, wait_k_end
+from sessions.translation.interpretation import GrowingText, Target, agreed_end
 from sessions.translation.sentences import MAX_SEGMENT_CHARS, joint, next_segment, whole_words
 from sessions.turn.interfaces import Growth
 
@@ -117,13 +117,6 @@ def test_the_end_of_a_sentence_that_grows_is_nothing_to_agree_on() -> None:
     assert agreed(*["早上好。"] * 3) == "早上好"
 
 
-def test_waiting_stays_so_many_words_behind_the_source() -> None:
-    now = "eins zwei drei vier fünf"
-    assert now[: wait_k_end(now, 0, read=5, wait=3, finished=True)] == "eins zwei"
-    assert now[: wait_k_end(now, len("eins zwei"), read=5, wait=3, finished=True)] == "eins zwei"
-    assert wait_k_end(now, 0, read=2, wait=3, finished=True) == 0
-
-
 def test_an_unfinished_word_of_the_source_waits() -> None:
     assert "I want tea"[: whole_words("I want tea")] == "I want "
     assert whole_words("我想喝茶") == 4
@@ -140,7 +133,7 @@ def test_segments_are_joined_as_their_scripts_are() -> None:
 
 
 ALPHABET = "ab .?。你好\n"
-POLICIES = st.sampled_from(["agreement", "wait", "segment"])
+POLICIES = st.sampled_from(["agreement", "segment"])
 
 
 def decode(
@@ -173,7 +166,7 @@ GROWTHS = st.lists(
 def test_what_was_told_is_never_revised_and_all_is_translated_once(
     text: str, policy: PublishPolicy, growths: list[tuple[int, str, int | None]]
 ) -> None:
-    source, translation = GrowingText(), Target(policy, wait=2)
+    source, translation = GrowingText(), Target(policy)
     reported, src_off = "", 0
     for more, words, cut in [*growths, (len(text), "z", None)]:
         off = len(source.text)
@@ -197,7 +190,7 @@ def grown(text: str, *, final: bool = False) -> GrowingText:
 
 
 def test_a_hypothesis_that_was_cut_off_says_nothing_against_the_one_before() -> None:
-    translation = Target("agreement", wait=0)
+    translation = Target("agreement")
     decode(translation, grown("one "), "eins zwei drei")
     decode(translation, grown("one two "), "eins zwei drei vier")
     decode(translation, grown("one two three "), "ei", cut=2)
@@ -206,7 +199,7 @@ def test_a_hypothesis_that_was_cut_off_says_nothing_against_the_one_before() -> 
 
 
 def test_a_hypothesis_of_which_enough_was_made_counts_as_far_as_it_goes() -> None:
-    translation = Target("agreement", wait=0)
+    translation = Target("agreement")
     decode(translation, grown("one "), "eins zwei drei")
     decode(translation, grown("one two "), "eins zwei", enough=True)
     reported = decode(translation, grown("one two three "), "eins zwei drei")
@@ -214,7 +207,7 @@ def test_a_hypothesis_of_which_enough_was_made_counts_as_far_as_it_goes() -> Non
 
 
 def test_a_pause_behind_a_sentences_end_closes_it() -> None:
-    translation = Target("segment", wait=0)
+    translation = Target("segment")
     assert translation.next(grown("Good morning.")) is None
     ask = translation.next(grown("Good morning."), paused=True)
     assert ask is not None
@@ -223,18 +216,7 @@ def test_a_pause_behind_a_sentences_end_closes_it() -> None:
 
 
 def test_of_a_sentence_that_grows_enough_is_made_once() -> None:
-    translation = Target("agreement", wait=0)
+    translation = Target("agreement")
     decode(translation, grown("one two three "), "eins zwei", cut=9, enough=True)
     assert translation.next(grown("one two three ")) is None
     assert translation.next(grown("one two three four ")) is not None
-
-
-def test_what_a_hypothesis_repeats_is_known_though_one_was_cut_off_between() -> None:
-    translation, source = Target("agreement", wait=0), grown("one ")
-    decode(translation, source, "eins zwei drei")
-    decode(translation, grown("one two "), "ei", cut=2)
-    assert translation.repeated_chars == 2
-    decode(translation, grown("one two three "), "eins zwei vier")
-    assert translation.repeated_chars == len("eins zwei ")
-    decode(translation, grown("one two three.", final=True), "eins zwei vier.")
-    assert translation.repeated_chars == 0  # another sentence begins

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.messages import Finished, FinishReason, Languages, Params, Translation
+from engine.messages import Languages, Params, Translation
 from engine.scripted import FEATURES, Thought
 from sessions.errors import BadParams, Busy, Conflict, ContentTooLong, NotFound, Refused
 from sessions.events import Accepted, Delta, Done, Reason, SourceText
 from sessions.records import PublishPolicy, SourceState
-from sessions.translation.translator import Translator, _TurnUsage
+from sessions.translation.translator import Translator
 from sessions.turn.interfaces import Grown, Growth
 from sessions.turn.message_request import (
     Append,
@@ -44,7 +44,7 @@ def begin(
         content="",
         place=Append(),
         on_busy=on_busy,
-        source=SourceState("en", target, policy, 3),
+        source=SourceState("en", target, policy),
     )
     return chat.sessions.turns.send(
         chat.owner, reader or chat.reader, send, GenerationConfig(Params(do_sample=False))
@@ -405,14 +405,3 @@ async def test_a_model_that_can_not_translate_so_is_refused_before_it_is_asked(
     assert isinstance(refusal, BadParams)
     assert words in str(refusal)
     assert field in (refusal.field, None)
-
-
-def test_what_a_translator_says_again_is_counted_once() -> None:
-    work = _TurnUsage()
-    for made, repeated_chars in ((5, 0), (7, 9), (6, 10)):
-        work.begin(0, most=100)
-        for chars in range(2, 2 * made + 1, 2):
-            work.extend(chars, 1)
-        finished = Finished("one", FinishReason.STOP, 10, 0, made)
-        work.add(finished, stopping=False, repeated_chars=repeated_chars)
-    assert (work.count().generated_tokens, work.count().prompt_tokens) == (9, 30)

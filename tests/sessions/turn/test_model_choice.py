@@ -14,7 +14,7 @@ from sessions.records import SourceState
 from sessions.turn.prompt import ModelChoice, TranslationTask
 
 NLLB = ("eng_Latn", "zho_Hans")
-INTERPRETING = SourceState("en", "zh", "agreement", 3)
+INTERPRETING = SourceState("en", "zh", "agreement")
 
 
 def translating(name: str, *codes: str) -> ServedModel:

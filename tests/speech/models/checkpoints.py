@@ -74,7 +74,6 @@ def whisper(folder: Path, *, seed: int = 0, multilingual: bool = True) -> Path:
         begin_suppress_tokens=[end],
         suppress_tokens=[number[special] for special in specials],
         no_timestamps_token_id=number["<|notimestamps|>"],
-        alignment_heads=[[0, 1], [1, 0]],
         is_multilingual=multilingual,
         **({"lang_to_id": languages, "task_to_id": tasks} if multilingual else {}),
     )

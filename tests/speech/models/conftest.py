@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from speech.recognition_worker import Wave
+from speech.samples import Samples
 from tests.speech.models import checkpoints
 
 
@@ -33,9 +33,9 @@ def vits_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return checkpoints.vits(tmp_path_factory.mktemp("speech") / "vits-random", speakers=2)
 
 
-def noise(seconds: float, seed: int = 0) -> Wave:
+def noise(seconds: float, seed: int = 0) -> Samples:
     """Sound whose loudness changes, so that it has quiet moments."""
     random = np.random.default_rng(seed)
     count = int(seconds * 16_000)
     loudness = np.repeat(random.uniform(0, 1, count // 1600 + 1), 1600)[:count]
-    return (random.normal(0, 0.1, count) * loudness).astype(np.float32)
+    return (random.normal(0, 3000, count) * loudness).astype(np.int16)

@@ -8,10 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from speech.interfaces import Coding, Listening, Recording, Stopped
-from speech.listening import StreamingRecognizer
-from speech.model_families import Options
-from speech.recognition import Recognizer
+from speech.interfaces import Listening, ModelOptions, Recording, Stopped
+from speech.recognition import Recognizer, StreamingRecognizer
 from tests.speech.models import checkpoints
 
 RATE = 16_000
@@ -22,16 +20,16 @@ async def test_a_model_hears_a_speaker_as_it_does_a_recording(
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     checkpoints.whisper(tmp_path / "ears")
-    options = Options(model=str(tmp_path / "ears"), device="cpu")
+    options = ModelOptions(model=str(tmp_path / "ears"), device="cpu")
     sound = np.random.default_rng(3).normal(0, 3000, RATE * 3).astype("<i2").tobytes()
     recognizer, ear = Recognizer("ears", options), StreamingRecognizer(options)
     async with recognizer.running(), ear.running():
-        recording = Recording(Coding.PCM16, RATE, 1, sound)
-        hearing_all = recognizer.transcribe(recording, owner="a", language="de", wants_words=False)
+        recording = Recording(RATE, 1, sound)
+        hearing_all = recognizer.transcribe(recording, owner="a", language="de")
         async with aclosing(hearing_all) as segments:
             texts = [segment.text.strip() async for segment in segments]
         assert "de" in ear.languages
-        listening = Listening(coding=Coding.PCM16, rate=RATE, detects=False, language="de")
+        listening = Listening(rate=RATE, detects=False, language="de")
         async with ear.listen(listening, owner="a") as hearing:
             hearing.feed(sound)
             hearing.commit()

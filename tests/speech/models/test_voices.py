@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from speech.errors import ModelLoadError
-from speech.model_families import Options
+from speech.interfaces import ModelOptions
 from speech.voice_models import LONGEST_S, SEED, Vits, load, pcm_of
 from tests.speech.models import checkpoints
 
@@ -23,7 +23,7 @@ def synthesize(model: Vits, text: str = TEXT, *, voice: str = "0", speed: float 
 
 @pytest.fixture(scope="module")
 def vits(vits_folder: Path) -> Any:
-    return load(Options(model=str(vits_folder), device="cpu"))
+    return load(ModelOptions(model=str(vits_folder), device="cpu"))
 
 
 @torch.no_grad()
@@ -65,4 +65,9 @@ def test_samples_beyond_full_scale_are_cut() -> None:
 def test_a_model_that_wants_phonemes_of_a_library_under_the_gpl_is_refused(tmp_path: Path) -> None:
     checkpoints.vits(tmp_path, phonemize=True)
     with pytest.raises(ModelLoadError, match="needs phonemes from the library phonemizer"):
-        load(Options(model=str(tmp_path), device="cpu"))
+        load(ModelOptions(model=str(tmp_path), device="cpu"))
+
+
+def test_a_model_that_does_not_speak_is_refused(whisper_folder: Path) -> None:
+    with pytest.raises(ModelLoadError, match="type 'whisper', which is none that speaks"):
+        load(ModelOptions(model=str(whisper_folder), device="cpu"))

@@ -115,14 +115,13 @@ export declare class ChatClient extends EventTarget {
      * Begins a live translation into a language (`zh`). `appendSource` extends its source, and the reply is the translation. For
      * clients that name the feature `interpret`.
      * @param {Omit<MessageOptions, "params" | "tools" | "toolChoice"> & {target: string, source?: string,
-     *   publishPolicy?: "agreement" | "wait" | "segment", waitWords?: number, model?: string}} options
+     *   publishPolicy?: "agreement" | "segment", model?: string}} options
      * @returns {Reply}
      */
-    interpret({ target, source, publishPolicy, waitWords, model, ...options }: Omit<MessageOptions, "params" | "tools" | "toolChoice"> & {
+    interpret({ target, source, publishPolicy, model, ...options }: Omit<MessageOptions, "params" | "tools" | "toolChoice"> & {
         target: string;
         source?: string;
-        publishPolicy?: "agreement" | "wait" | "segment";
-        waitWords?: number;
+        publishPolicy?: "agreement" | "segment";
         model?: string;
     }): Reply;
     /**

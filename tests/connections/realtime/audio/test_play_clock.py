@@ -10,17 +10,17 @@ LAG_S = LAG_MS / 1000
 
 
 class Replies(SpokenReplies):
-    """One reply, "t", whose sound has a byte for each eighth of a millisecond."""
+    """One reply, "t", whose sound has a sample for each eighth of a millisecond."""
 
     def __init__(self) -> None:
         self.now = 100.0
         super().__init__(lambda: self.now)
         self.begin(
-            AudioReply(conversation_id="c", turn_id="t", stream=1, format="mulaw", rate=8000, from_ms=0)
+            AudioReply(conversation_id="c", turn_id="t", stream=1, format="pcm16", rate=8000, from_ms=0)
         )
 
     def send(self, ms: int) -> None:
-        self.sent(Sound(1, 1, bytes(8 * ms), 0, "c", "t"))
+        self.sent(Sound(1, 1, bytes(16 * ms), 0, "c", "t"))
 
     def heard_after(self, seconds: float) -> int:
         self.now += seconds

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 
-from connections.api.realtime.events import ResponseCreate, ServerEvent
-from connections.api.realtime.session import MAX_WAITING, SEPARATOR, ItemState
+from connections.api.realtime.events import Event, ResponseCreate
+from connections.api.realtime.session import MAX_WAITING, SEPARATOR
 from connections.protocol.frames import Frame, Send
 from connections.turn_taking import ReplyAction, SpeechEdge, TranscriptUpdate
-from tests.connections.factory import accepted, done
 from tests.connections.realtime.audio.test_input_audio import SessionHarness
 from tests.connections.realtime.client_mirror import LIMITS
 
@@ -26,9 +24,8 @@ class Room(SessionHarness):
         self.set(input={"turn_detection": {"type": "server_vad"} | detection, "transcription": {}})
 
     def event_names(self, *frames: Frame) -> list[str]:
-        events: list[ServerEvent] = [event for frame in frames for event in self.encoder.encode(frame)]
-        names = [str(event.__struct_config__.tag).rpartition("input_audio_") for event in events]
-        return [name for _, _, name in names]
+        events: list[Event] = [event for frame in frames for event in self.encoder.encode(frame)]
+        return [event["type"].rpartition("input_audio_")[2] for event in events]
 
     def sent(self) -> list[str]:
         frames, self.person.frames = self.person.frames, []
@@ -39,16 +36,8 @@ class Room(SessionHarness):
             self.mic.on_action(act, talking=talking)
         return self.sent()
 
-    def speech_message(self, *, is_guess: bool) -> tuple[Send | None, list[str]]:
-        return self.mic.message(SEND, is_guess=is_guess), self.sent()
-
-
-WHOLE = [
-    "buffer.committed",
-    "conversation.item.added",
-    "conversation.item.done",
-    "transcription.completed",
-]
+    def speech_message(self) -> tuple[Send | None, list[str]]:
+        return self.mic.message(SEND), self.sent()
 
 
 def test_a_cough_over_a_reply_is_not_told() -> None:
@@ -58,18 +47,6 @@ def test_a_cough_over_a_reply_is_not_told() -> None:
         room.on_action(SpeechEdge(began=False, at_ms=300), TranscriptUpdate("", final=True), talking=True)
         == []
     )
-
-
-def test_speech_over_a_reply_is_told_once_it_ends_that() -> None:
-    room = Room()
-    assert room.on_action(SpeechEdge(began=True, at_ms=100), talking=True) == []
-    assert room.on_action(ReplyAction.CUT) == ["buffer.speech_started"]
-    assert room.on_action(TranscriptUpdate("count", final=False)) == ["transcription.delta"]
-    end_utterance = room.on_action(
-        SpeechEdge(began=False, at_ms=900), TranscriptUpdate("count to ten", final=True)
-    )
-    assert end_utterance == ["buffer.speech_stopped"]
-    assert room.speech_message(is_guess=False)[1] == WHOLE
 
 
 def test_words_that_end_a_reply_as_they_end_are_told_in_their_order() -> None:
@@ -84,48 +61,10 @@ def test_speech_over_a_reply_that_it_does_not_interrupt_is_told_at_once() -> Non
     assert room.on_action(SpeechEdge(began=True, at_ms=100), talking=True) == ["buffer.speech_started"]
 
 
-def test_a_guess_is_told_once_it_came_true() -> None:
-    room = Room()
-    room.on_action(SpeechEdge(began=True, at_ms=0))
-    sent, names = room.speech_message(is_guess=True)
-    assert (sent, names) == (SEND, [])
-    assert room.event_names(accepted("turn_1", "item.1")) == []
-    room.on_action(SpeechEdge(began=False, at_ms=900), TranscriptUpdate("count to ten", final=True))
-    assert room.on_action(ReplyAction.CONFIRM) == [*WHOLE, "response.created"]
-    (item,) = room.items.of_turn("turn_1")[:1]
-    assert (item.role, item.text, item.state) == ("user", "count to ten", ItemState.STORED)
-
-
-@pytest.mark.parametrize("is_late", [False, True])
-def test_a_guess_that_was_none_is_never_told(*, is_late: bool) -> None:
-    room = Room()
-    room.on_action(SpeechEdge(began=True, at_ms=0))
-    room.speech_message(is_guess=True)
-    events = (accepted("turn_1", "item.1"), done("turn_1", 0, removed=True))
-    if not is_late:
-        assert room.event_names(*events) == []
-    assert room.on_action(ReplyAction.ROLL_BACK) == []
-    if is_late:
-        assert room.event_names(*events) == []
-    assert room.event_names(accepted("turn_2", "theirs", "Hi!"))[-1] == "response.created"
-    assert not room.encoder.spoken._guesses
-
-
-def test_what_was_said_waits_where_nothing_is_answered_at_once() -> None:
-    room = Room(create_response=False)
-    room.on_action(SpeechEdge(began=True, at_ms=0))
-    assert room.speech_message(is_guess=True) == (None, [])
-    room.on_action(SpeechEdge(began=False, at_ms=900), TranscriptUpdate("count to ten", final=True))
-    assert room.on_action(ReplyAction.CONFIRM) == WHOLE
-    (send,) = room.session.ask(ResponseCreate())
-    assert isinstance(send, Send)
-    assert (send.content, send.on_busy) == ("count to ten", "enqueue")
-
-
 def test_a_message_that_was_refused_waits_as_any_item() -> None:
     room = Room()
     room.on_action(SpeechEdge(began=True, at_ms=0))
-    room.speech_message(is_guess=False)
+    room.speech_message()
     assert room.items.waiting() == []
     room.mic.refused(SEND)
     assert room.sent() == []
@@ -135,7 +74,7 @@ def test_a_message_that_was_refused_waits_as_any_item() -> None:
 def speak(room: Room, text: str, number: int) -> list[str]:
     room.on_action(SpeechEdge(began=True, at_ms=0))
     send = msgspec.structs.replace(SEND, content=text, client_msg_id=f"item.{number}")
-    room.mic.message(send, is_guess=False)
+    room.mic.message(send)
     return room.sent()
 
 
