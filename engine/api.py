@@ -166,7 +166,6 @@ def spec_not_served(spec: ReplySpec, facts: ModelFacts) -> str | None:
         ("format", "format", str(form), spec.format is not None),
         ("template", "template", "", bool(spec.template)),
         ("continues", "continue", "", spec.continues),
-        ("raw", "raw", "", spec.raw),
         ("target", "translate", "", spec.translation is not None),
     )
     lacking = (

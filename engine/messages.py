@@ -147,7 +147,7 @@ class ReplySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     `parallel_calls`: a reply may have more than one call. `reasoning`: `auto`, `off`, `least` (as little as the template
     allows), or an effort, which a model without efforts ignores.
     `template`: further variables of the chat template. `continues`: the reply continues the last message, which is the
-    assistant's. `raw`: the only message is the prompt, without a template. `translation`: the last message is translated.
+    assistant's. `translation`: the last message is translated.
     """
 
     tools: tuple[Tool, ...] = ()
@@ -158,7 +158,6 @@ class ReplySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     reasoning: str = "auto"
     template: dict[str, TemplateValue] = {}
     continues: bool = False
-    raw: bool = False
     translation: Translation | None = None
 
     @property
@@ -442,7 +441,7 @@ class ModelFacts(msgspec.Struct, frozen=True, tag="ready"):
     """Sent once the model can serve. `defaults` has a value for every field of `Params` that the model defines.
 
     `features`: the parts of `ReplySpec` that it can follow: `tools`, `reasoning`, `effort`, `template`, `format`, `continue`,
-    `raw`, `translate`; `images` in messages; `tools.auto` if no choice is followed; `format.` and a tag if only some are.
+    `translate`; `images` in messages; `tools.auto` if no choice is followed; `format.` and a tag if only some are.
 
     `context_tokens`: the most tokens of prompt and reply together. `lacks`: fields of `Params` that the engine can't follow.
     `languages`: of a model that only translates.

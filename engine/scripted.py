@@ -62,16 +62,12 @@ def words_of(text: str) -> list[str]:
 
 
 def count_words(messages: Sequence[Message], spec: ReplySpec = PLAIN) -> int:
-    """Return the scripted tokenizer's count: the words of messages and tools, plus four for each of either.
-
-    A raw prompt counts only its words.
-    """
+    """Return the scripted tokenizer's count: the words of messages and tools, plus four for each of either."""
     calls = [call for message in messages for call in message.calls]
     texts = [message.content for message in messages] + [message.reasoning for message in messages]
     texts += [f"{call.name} {call.arguments}" for call in calls]
     texts += [f"{tool.name} {tool.description} {tool.parameters}" for tool in spec.shown_tools]
-    framed = 0 if spec.raw else len(messages) + len(spec.shown_tools)
-    return sum(len(text.split()) for text in texts) + 4 * framed
+    return sum(len(text.split()) for text in texts) + 4 * (len(messages) + len(spec.shown_tools))
 
 
 def refuse_bad_format(spec: ReplySpec) -> None:
@@ -165,7 +161,7 @@ class ScriptedReply:
         )
 
 
-FEATURES = ("tools", "format", "reasoning", "effort", "template", "continue", "raw")
+FEATURES = ("tools", "format", "reasoning", "effort", "template", "continue")
 """All features, since a script does not depend on them."""
 
 

@@ -23,7 +23,6 @@ from connections.api.chat_requests import (
     MAX_TOP_LOGPROBS,
     OFF,
     ChatRequest,
-    CompletionRequest,
 )
 from connections.api.endpoint import Erased, ExportEnd
 from connections.api.openai_chat import EmbeddingList, EmbeddingRequest
@@ -71,7 +70,6 @@ _RESPONSE_TYPES = (
     ChatStopped,
     openai_chat.Completion,
     openai_chat.Chunk,
-    openai_chat.TextCompletion,
     openai_chat.Model,
     openai_chat.Models,
     ReplyMessage,
@@ -101,7 +99,6 @@ _RANGES: dict[str, Schema] = {
     },
 }
 """Ranges of OpenAI's fields, where they are not those of the native endpoint. A `top_k` or `seed` of -1 is none."""
-_COMPLETIONS: dict[str, Schema] = _RANGES | {"logprobs": {"minimum": 0, "maximum": MAX_TOP_LOGPROBS}}
 _ANTHROPICS: dict[str, Schema] = {"system": {}}
 """A system prompt is as long as a message may be there."""
 
@@ -129,7 +126,6 @@ def document() -> Part:
         | _specifications(),
         "components": {
             "schemas": request_schemas((ChatRequest, audio.SpeechRequest), PLACE, _RANGES)
-            | request_schemas((CompletionRequest,), PLACE, _COMPLETIONS)
             | request_schemas((UIChatRequest,), PLACE)
             | request_schemas((MessageRequest, CountRequest, RunInput), PLACE, _ANTHROPICS)
             | request_schemas((Creation, ConversationFields, EmbeddingRequest), PLACE, _RANGES)
@@ -409,7 +405,6 @@ def _openai() -> Part:
         503: "Not now.",
     }
     hello = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 8}
-    once = {"model": "midstream-demo", "prompt": "Once upon a time", "max_tokens": 8}
     text = {"model": "bge-m3", "input": ["Hello!"]}
     model = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
     every = {
@@ -426,9 +421,6 @@ def _openai() -> Part:
         "/v1/embeddings": vectors,
         "/v1/chat/completions": _replies(
             "Replies to messages.", ChatRequest, hello, openai_chat.Completion, why
-        ),
-        "/v1/completions": _replies(
-            "Texts that continue prompts.", CompletionRequest, once, openai_chat.TextCompletion, why
         ),
         "/v1/models": {"get": operation("The models.", every) | BEARER},
         "/v1/models/{model}": {"get": operation("One model.", one) | {"parameters": [model]} | BEARER},

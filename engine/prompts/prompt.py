@@ -266,7 +266,6 @@ class Renderer:
             "effort": self.template.knows_efforts,
             "template": True,
             "continue": True,
-            "raw": True,
             "images": self.template.shows_images,
         }
         return tuple(name for name, is_known in known.items() if is_known)
@@ -391,14 +390,10 @@ class PromptBuilder:
         assistant, it is plain text: what a model was made to say must forge no role in its next turn. If the template
         has no system role, the system prompt goes in front of the first user message.
 
-        A raw prompt is the messages' own text, in which control tokens count, since it has nobody else's words. The
-        tokenizer adds its special tokens. Raises PromptRejected.
+        Raises PromptRejected.
         """
         if spec.translation is not None:
             raise PromptRejected("This model does not translate; name one that does.", field="target")
-        if spec.raw:
-            with _refusals():
-                return Prompt(_some(self._tokenizer(_text_of(messages))["input_ids"]))
         if self._prompt_images is not None:
             messages = self._prompt_images.known(messages)
         with _refusals():
@@ -438,8 +433,6 @@ class PromptBuilder:
 
         Raises PromptRejected.
         """
-        if spec.raw:
-            return _text_of(messages)
         with _refusals():
             rendered = self._renderer.render(messages, spec, disguises=False)
         return rendered.text + rendered.begun
@@ -519,10 +512,6 @@ class PromptBuilder:
         behind = self._encoded(f"\n{text}")
         is_apart = behind[: len(before)] == before
         return behind[len(before) :] if is_apart else self._encoded(text)
-
-
-def _text_of(messages: Sequence[Message]) -> str:
-    return "".join(message.content for message in messages)
 
 
 def _some(token_ids: list[int]) -> list[int]:

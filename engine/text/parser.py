@@ -39,11 +39,8 @@ class ReplyFactory:
         self._hidden = tuple(mark for mark in markers if mark in vocabulary.special_names)
 
     def begin(self, request: Request, beginning: ReplyPrefix) -> ReplyText:
-        """Return the reply to a request, with log-probabilities if the request asks for them.
-
-        A reply to a raw prompt is only text.
-        """
-        format_ = None if request.spec.raw else self._format
+        """Return the reply to a request, with log-probabilities if the request asks for them."""
+        format_ = self._format
         regions = () if format_ is None else format_.regions_for(request.spec.shown_tools)
         shows_all = bool(request.params.special_tokens)
         hidden = self._hidden if regions and not shows_all else ()

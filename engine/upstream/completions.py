@@ -1,4 +1,4 @@
-"""Requests and replies in the shape of OpenAI's chat completions and completions. Pure.
+"""Requests and replies in the shape of OpenAI's chat completions. Pure.
 
 A request becomes the body for an upstream, and its prompt's length is estimated. The upstream's chunks become what `Engine`
 promises: pieces with tokens, and one end.
@@ -11,7 +11,6 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from math import ceil
 from typing import Annotated, Any, TypeVar
 
@@ -76,7 +75,7 @@ def estimated_tokens(messages: Sequence[Message], bytes_per_token: float, spec: 
         size = sum(map(_size, messages)) + sum(len(text.encode()) for text in tools)
     except UnicodeEncodeError as error:
         raise PromptRejected(f"The messages are not text: {error}") from error
-    framed = 0 if spec.raw else len(messages) + len(spec.shown_tools)
+    framed = len(messages) + len(spec.shown_tools)
     return ceil(size / bytes_per_token) + TOKENS_A_MESSAGE * framed + seen_tokens(messages)
 
 
@@ -96,10 +95,9 @@ def most_new_tokens(requested: int | None, options: UpstreamOptions, prompt_toke
 
 
 def body_of(request: Request, options: UpstreamOptions, max_new_tokens: int) -> dict[str, Any]:
-    """Return the body of `POST /chat/completions`, or of `POST /completions` for a raw prompt."""
+    """Return the body of `POST /chat/completions`."""
     features, spec = options.features, request.spec
-    newer = features.max_completion_tokens and not spec.raw
-    limit = "max_completion_tokens" if newer else "max_tokens"
+    limit = "max_completion_tokens" if features.max_completion_tokens else "max_tokens"
     body: dict[str, Any] = {
         "model": options.model,
         **prompt_of(request.messages, spec, features),
@@ -124,8 +122,6 @@ def body_of(request: Request, options: UpstreamOptions, max_new_tokens: int) -> 
 
 def prompt_of(messages: Sequence[Message], spec: ReplySpec, features: Features) -> dict[str, Any]:
     """Return the fields that make the prompt, which replies and counts have in common."""
-    if spec.raw:
-        return {"prompt": "".join(message.content for message in messages)}
     known = normalized(
         messages, TemplateRules() if features.any_history else UNKNOWN, continues=spec.continues
     )
@@ -244,7 +240,7 @@ def _logprobs(request: Request, features: Features) -> dict[str, Any]:
     top = request.params.top_logprobs
     if top is None or not features.logprobs:
         return {}
-    return {"logprobs": top} if request.spec.raw else {"logprobs": True, "top_logprobs": top}
+    return {"logprobs": True, "top_logprobs": top}
 
 
 def _digest(text: str) -> str:
@@ -291,22 +287,7 @@ class _Chosen(_Likely, frozen=True):
 
 
 class _Logprobs(msgspec.Struct, frozen=True):
-    """A chat's log-probabilities are in `content`, a completion's in `tokens` and the other two."""
-
     content: tuple[_Chosen, ...] | None = None
-    tokens: tuple[str, ...] | None = None
-    token_logprobs: tuple[float | None, ...] | None = None
-    top_logprobs: tuple[dict[str, float] | None, ...] | None = None
-
-    def chosen(self) -> tuple[_Chosen, ...]:
-        if self.content is not None:
-            return self.content
-        rows = zip_longest(self.tokens or (), self.token_logprobs or (), self.top_logprobs or ())
-        return tuple(
-            _Chosen(token, logprob, None, tuple(_Likely(*one) for one in (top or {}).items()))
-            for token, logprob, top in rows
-            if token is not None and logprob is not None
-        )
 
 
 _logprobs_of = msgspec.json.Decoder(_Logprobs | None).decode
@@ -330,7 +311,7 @@ class UpstreamLogprobs:
     def add(self, text: str, logprobs: msgspec.Raw) -> None:
         """Take a chunk's text and log-probabilities, which are ignored in another shape than OpenAI's."""
         parsed = decoded(_logprobs_of, logprobs)
-        for one in () if parsed is None else parsed.chosen():
+        for one in () if parsed is None else parsed.content or ():
             self._named += one.size
             self._early.append((self._named, one))
         self._heard += len(text.encode(errors="surrogatepass"))
@@ -402,18 +383,17 @@ class Delta(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """News of a reply: `delta` of a chat, or `text` of a completion. `stop_reason`: vLLM's stop string or token id."""
+    """News of a reply. `stop_reason`: vLLM's stop string or token id."""
 
     delta: Delta | None = None
     finish_reason: str | None = None
     logprobs: msgspec.Raw = NO_LOGPROBS
-    text: str | None = None
     stop_reason: Any = None
 
     @property
     def news(self) -> Delta:
-        """What is new, of a chat or of a completion."""
-        return self.delta or Delta(self.text)
+        """What is new."""
+        return self.delta or Delta()
 
 
 class Completion(msgspec.Struct, frozen=True):

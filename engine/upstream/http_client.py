@@ -62,7 +62,7 @@ class UpstreamHttpClient:
 
         http_request = self._client.build_request(
             "POST",
-            "completions" if request.spec.raw else "chat/completions",
+            "chat/completions",
             content=_encoder.encode(body_of(request, options, reply.max_new_tokens)),
             headers={
                 "Content-Type": "application/json",
@@ -85,8 +85,8 @@ class UpstreamHttpClient:
     async def count(self, messages: Sequence[Message], spec: ReplySpec, path: str) -> int:
         """Return a prompt's length as the upstream's tokenizer counts it. Raises as `ask` does."""
         options = self._options
-        begins = {} if spec.raw else {"add_generation_prompt": True}
-        payload = {"model": options.model} | begins | prompt_of(messages, spec, options.features)
+        payload = {"model": options.model, "add_generation_prompt": True}
+        payload |= prompt_of(messages, spec, options.features)
         with engine_errors(options.name):
             response, body = await fetch(
                 self._client,

@@ -49,7 +49,7 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `format`: the formats that are followed. `json_object`: any object. `json_schema`: schemas, too, as OpenAI's
     `response_format`. `structured_outputs`, and `guided` of older vLLM: patterns and grammars, too. `sglang`: patterns, too.
     `reasoning`: `reasoning_effort`, with `none`. `template`: `chat_template_kwargs`, and thoughts in the history.
-    `continue_final_message`: the last message is continued. `completions`: raw prompts, by `POST /completions`.
+    `continue_final_message`: the last message is continued.
     `penalties`: `presence_penalty` and `frequency_penalty`. These and `logit_bias` are OpenAI's, but some servers lack them.
     `any_history`: messages may have any order of roles, with late system messages. Other upstreams get what strict templates
     accept. `images`: the model sees the images of messages, in `data:` URLs. That depends on the model, so no
@@ -72,7 +72,6 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reasoning: bool = False
     template: bool = False
     continue_final_message: bool = False
-    completions: bool = False
     min_p: bool = False
     penalties: bool = True
     logit_bias: bool = True
@@ -90,7 +89,6 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "effort": self.reasoning,
             "template": self.template,
             "continue": self.continue_final_message,
-            "raw": self.completions,
             "images": self.images,
         }
         return (
@@ -193,7 +191,6 @@ _VLLM: dict[str, Any] = {
     "reasoning": True,
     "template": True,
     "continue_final_message": True,
-    "completions": True,
 }
 
 PRESETS: Mapping[Server, Mapping[str, Any]] = {
@@ -214,7 +211,6 @@ PRESETS: Mapping[Server, Mapping[str, Any]] = {
         "reasoning": True,
         "template": True,
         "continue_final_message": True,
-        "completions": True,
     },
     # its OpenAI endpoint silently drops tool_choice and logit_bias
     "ollama": {
@@ -222,10 +218,9 @@ PRESETS: Mapping[Server, Mapping[str, Any]] = {
         "tools": "auto",
         "format": "json_schema",
         "reasoning": True,
-        "completions": True,
     },
     # it turns presence_penalty into a repetition penalty, and ignores logit_bias
-    "tgi": {"penalties": False, "logit_bias": False, "logprobs": True, "tools": "all", "completions": True},
+    "tgi": {"penalties": False, "logit_bias": False, "logprobs": True, "tools": "all"},
     # tools need --dyn-tool-call-parser, thoughts --dyn-reasoning-parser
     "dynamo": {
         "top_k": True,
@@ -236,7 +231,6 @@ PRESETS: Mapping[Server, Mapping[str, Any]] = {
         "logprobs": True,
         "tools": "all",
         "format": "guided",
-        "completions": True,
     },
     # another Midstream, which refuses by name what its own model can't follow
     "midstream": _VLLM | {"any_history": True},

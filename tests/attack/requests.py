@@ -18,7 +18,6 @@ _RUN = {"threadId": "t", "runId": "r", "messages": [{"id": "m", **MESSAGE}]}
 
 STREAMED: dict[str, dict[str, Any]] = {
     COMPLETIONS: {"model": MODEL, "messages": [MESSAGE], "max_tokens": 1_000, "stream": True},
-    "/v1/completions": {"model": MODEL, "prompt": "Hello.", "max_tokens": 1_000, "stream": True},
     RESPONSES: {"model": MODEL, "input": "Hello.", "max_output_tokens": 1_000, "stream": True},
     "/v1/messages": {"model": MODEL, "messages": [MESSAGE], "max_tokens": 1_000, "stream": True},
     "/v1/ag-ui": _RUN | {"forwardedProps": {"max_tokens": 1_000}},

@@ -33,7 +33,6 @@ async def test_prompts_are_counted_with_their_tools_or_rejected() -> None:
         (ReplySpec(), 6),
         (ReplySpec(tools=(tool,)), 6 + 4 + 4),
         (ReplySpec(tools=(tool,), tool_choice="none"), 6),
-        (ReplySpec(raw=True), 2),
     ):
         assert await engine.count_tokens(HELLO, spec=spec) == tokens
     with pytest.raises(PromptRejected):

@@ -80,7 +80,6 @@ class UpstreamServer:
                 Route(f"{BASE}/models", self._models),
                 Route("/base/tokenize", self._count, methods=["POST"]),
                 Route(f"{BASE}/chat/completions", _App(self), methods=["POST"]),
-                Route(f"{BASE}/completions", _App(self), methods=["POST"]),
                 Route(f"{BASE}/embeddings", self._embed, methods=["POST"]),
             ]
         )
@@ -134,7 +133,7 @@ class UpstreamServer:
     async def _stream(self, answer: Answer, send: Send) -> None:
         head = [(b"content-type", b"text/event-stream")]
         await send({"type": "http.response.start", "status": 200, "headers": head})
-        for event in _in_bursts(self._events(answer, raw="prompt" in self.bodies[-1]), answer.burst):
+        for event in _in_bursts(self._events(answer), answer.burst):
             if self.closed.is_set() and not answer.deaf:
                 return
             if isinstance(event, bytes):
@@ -145,10 +144,9 @@ class UpstreamServer:
             await asyncio.sleep(0)
         await send({"type": "http.response.body", "body": b""})
 
-    def _events(self, answer: Answer, *, raw: bool) -> Iterator[str | bytes | asyncio.Event]:
-        """Yield the events of an answer, and its pauses. `raw`: in the shape of completions."""
-        if not raw:
-            yield _event({"choices": [{"delta": {"role": "assistant", "content": ""}}]})
+    def _events(self, answer: Answer) -> Iterator[str | bytes | asyncio.Event]:
+        """Yield the events of an answer, and its pauses."""
+        yield _event({"choices": [{"delta": {"role": "assistant", "content": ""}}]})
         for number, delta in enumerate(_deltas(answer)):
             if number == answer.hold_after:
                 yield answer.go
@@ -163,8 +161,7 @@ class UpstreamServer:
                 yield answer.raw or _event({"error": answer.error})
                 return
             self._note_token()
-            reported = {"text": delta["content"]} if raw else {"delta": delta}
-            yield _event({"choices": [reported | {"finish_reason": None}]})
+            yield _event({"choices": [{"delta": delta, "finish_reason": None}]})
         yield from _ending(answer)
 
     def _note_token(self) -> None:

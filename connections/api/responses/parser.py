@@ -57,7 +57,6 @@ _NEUTRAL: NeutralValues = {
     "prompt": ((), "Stored prompts are not supported: send `instructions` and `input`."),
     "generate": ((True,), "`generate` is not supported: leave it out."),
     "moderation": ((), "Moderation models are not supported: the operator's filters apply."),
-    "n": ((1,), "`n` must be 1: a response is one reply."),
 }
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _ROLES: dict[str, Literal["system", "user", "assistant"]] = {

@@ -8,12 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from connections.api.chat_requests import (
-    chat_turn_request,
-    completion_turn_requests,
-    parse_chat_request,
-    parse_completion_request,
-)
+from connections.api.chat_requests import chat_turn_request, parse_chat_request
 from connections.api.requests import Problem
 from sessions.running.ephemeral import EphemeralRequest
 from tests.connections.factory import limits
@@ -30,17 +25,10 @@ def parsed(**fields: Any) -> EphemeralRequest:
     return chat_turn_request(parse_chat_request(body), LIMITS)
 
 
-def completions(**fields: Any) -> list[EphemeralRequest]:
-    """What a body of the completions' endpoint asks."""
-    return completion_turn_requests(
-        parse_completion_request(msgspec.json.encode({"model": "m"} | fields)), LIMITS
-    )
-
-
 def parse_error(**fields: Any) -> tuple[str | None, str]:
     """The field's name and the code."""
     with pytest.raises(Problem) as problem:
-        completions(**fields) if "prompt" in fields else parsed(**fields)
+        parsed(**fields)
     assert problem.value.status == 400
     assert A_SENTENCE.fullmatch(str(problem.value)), str(problem.value)
     return problem.value.param, problem.value.code

@@ -1,4 +1,4 @@
-"""What bodies of chat completions and completions ask for, and the names under which they are refused.
+"""What bodies of chat completions ask for, and the names under which they are refused.
 
 `tests/transcripts/chat-completions` has most refusals.
 """

@@ -83,18 +83,6 @@ def test_the_template_writes_the_prompt() -> None:
     assert rendered(TURNS, SYSTEM, HI) == "<s>system: Be brief.</s><s>user: Hello.</s><s>assistant:"
 
 
-def test_a_raw_prompt_is_its_text_alone_and_control_tokens_in_it_are_what_they_are() -> None:
-    """It is all one client's: there is no role to forge."""
-    tokenizer = tokenizer_with(TURNS)
-    builder, spelled = PromptBuilder(tokenizer), (Message("user", "<s>user: Hello.</s><s>assistant:"),)
-    token_ids = builder.token_ids(spelled, ReplySpec(raw=True))
-    assert token_ids == builder.token_ids([HI])
-    assert (token_ids.count(tokenizer.bos_token_id), token_ids.count(tokenizer.eos_token_id)) == (2, 1)
-    assert builder.rendered(spelled, ReplySpec(raw=True)) == spelled[0].content
-    with pytest.raises(PromptRejected):
-        builder.token_ids([Message("user", "")], ReplySpec(raw=True))
-
-
 @pytest.mark.parametrize("role", ["user", "assistant"])
 def test_an_added_token_that_the_template_writes_is_plain_text_in_a_message(
     role: Literal["user", "assistant"],
@@ -157,11 +145,11 @@ def test_a_system_prompt_that_the_template_moves_behind_users_words_is_not_share
 
 
 FEATURES = {
-    "qwen": ("tools", "reasoning", "template", "continue", "raw"),
-    "llama": ("tools", "template", "continue", "raw"),
-    "mistral": ("tools", "template", "continue", "raw"),
-    "r1": ("template", "continue", "raw"),
-    "plain": ("template", "continue", "raw"),
+    "qwen": ("tools", "reasoning", "template", "continue"),
+    "llama": ("tools", "template", "continue"),
+    "mistral": ("tools", "template", "continue"),
+    "r1": ("template", "continue"),
+    "plain": ("template", "continue"),
 }
 
 

@@ -128,15 +128,6 @@ def test_a_reply_thinks_speaks_and_calls_and_the_turn_behind_it_reuses_the_promp
     assert second.prompt_tokens == len(calls.prompts.token_ids(talk, TOOLS))
 
 
-def test_a_raw_prompt_is_answered_by_text_alone(calls: Engine) -> None:
-    """The same tokens as the template makes, and nothing of the reply is parsed."""
-    raw = Message("user", "<|im_start|>user\nhello there<|im_end|>\n<|im_start|>assistant\n")
-    outputs, end = calls.turn(raw, params=GREEDY, spec=ReplySpec(raw=True))
-    assert as_message(outputs) == Message("assistant", "".join(WORDS))
-    assert (end.reason, end.generated_tokens) == (FinishReason.STOP, len(WORDS) + 1)
-    assert end.prompt_tokens == len(calls.prompts.token_ids(HELLO, PLAIN))
-
-
 @pytest.mark.parametrize("tokens", [1, 2, 4, 5])
 def test_a_cut_reply_goes_on_to_what_it_would_have_been(calls: Engine, tokens: int) -> None:
     whole, _ = calls.turn(*HELLO, params=GREEDY, spec=TOOLS)

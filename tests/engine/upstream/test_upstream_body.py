@@ -168,7 +168,6 @@ def test_a_longer_prompt_is_never_estimated_shorter(text: str, more: str) -> Non
     called = (*short, Message("assistant", "", calls=(ToolCall("c", "look", text + "x"),)))
     assert estimated_tokens(called, 3.0) > plain + 4
     assert estimated_tokens(short, 3.0, ReplySpec(tools=(Tool("look", text + "x"),))) > plain + 4
-    assert estimated_tokens(short, 3.0, ReplySpec(raw=True)) == plain - 4
 
 
 @pytest.mark.parametrize(
@@ -255,14 +254,13 @@ ALL = (
     ReplySpec(reasoning="high"),
     ReplySpec(template={"a": 1}),
     ReplySpec(continues=True),
-    ReplySpec(raw=True),
 )
 
 
 @pytest.mark.parametrize(
     ("features", "refused"),
     [
-        (Features(), [None] * 2 + ["format"] * 4 + [None, "template", "continues", "raw"]),
+        (Features(), [None] * 2 + ["format"] * 4 + [None, "template", "continues"]),
         (Features(tools="auto"), [None, "tools"]),
         (Features(tools="off"), ["tools", "tools"]),
         (Features(format="json_object"), [None] * 3 + ["format", "format", "format"]),
@@ -304,6 +302,6 @@ def test_every_kind_of_server_has_features_that_an_operator_may_change(server: S
     table = {"server": server, "features": {"top_k": True, "tools": "off"}}
     features = msgspec.convert(with_preset(table)["features"], Features)
     assert (features.top_k, features.tools) == (True, "off")
-    assert features.completions is bool(PRESETS[server].get("completions"))
+    assert features.reasoning is bool(PRESETS[server].get("reasoning"))
     for left_alone in ({"server": "other"}, {"name": "up"}):
         assert with_preset(left_alone) == left_alone
