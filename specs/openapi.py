@@ -35,10 +35,8 @@ from connections.api.responses.parser import (
     Creation,
 )
 from connections.api.responses.schema import (
-    Compaction,
     Conversation,
     ConversationDeleted,
-    Counted,
     Deleted,
     Items,
     Response,
@@ -130,7 +128,7 @@ def document() -> Part:
             | request_schemas((MessageRequest, CountRequest, RunInput), PLACE, _ANTHROPICS)
             | request_schemas((Creation, ConversationFields, EmbeddingRequest), PLACE, _RANGES)
             | response_schemas(_RESPONSE_TYPES, PLACE)
-            | response_schemas((Response, Deleted, Items, Counted, Compaction, EmbeddingList), PLACE)
+            | response_schemas((Response, Deleted, Items, EmbeddingList), PLACE)
             | response_schemas((Conversation, ConversationDeleted), PLACE),
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "An API key or a JWT."},
@@ -364,20 +362,6 @@ _FORM: Schema = {
     },
 }
 """Of a recording whose words are wanted."""
-_FOLLOWING: tuple[Part, ...] = (
-    {
-        "name": "stream",
-        "in": "query",
-        "description": "Follows a response that nobody waits for.",
-        "schema": {"type": "string", "enum": ["true", "false"]},
-    },
-    {
-        "name": "starting_after",
-        "in": "query",
-        "description": "The number of the last event that was read.",
-        "schema": {"type": "integer", "minimum": 0},
-    },
-)
 _PAGING: tuple[Part, ...] = (
     {
         "name": "order",
@@ -427,19 +411,6 @@ def _openai() -> Part:
     }
 
 
-def _input_endpoint(summary: str, example: Part, reply: type[msgspec.Struct], why: dict[int, str]) -> Part:
-    """An endpoint that takes the same bodies as that of responses."""
-    answers = {
-        "200": as_json("It.", of_type(reply)),
-        **refusals(RefusalBody, why | {429: "Too many.", 503: "Not now."}),
-    }
-    body = {
-        "required": True,
-        "content": {"application/json": {"schema": of_type(Creation), "example": example}},
-    }
-    return {"post": operation(summary, answers) | {"requestBody": body} | BEARER}
-
-
 def _responses() -> Part:
     nobody = {401: "No key or JWT, or a bad one.", 403: "A page that may not ask."}
     why = nobody | {400: "Asks for what can't be had.", 404: "No such model.", 413: "Too long."}
@@ -453,19 +424,13 @@ def _responses() -> Part:
         answers = {"200": as_json(words, of_type(reply)), **refusals(RefusalBody, refused)}
         return operation(summary, answers) | {"parameters": [name, *more]} | BEARER
 
-    read = one("A response as it stands.", "It.", Response, *_FOLLOWING, _400="No number.")
-    read["responses"]["200"]["content"]["text/event-stream"] = {"schema": event("An event, or `[DONE]`.")}
+    read = one("A response as it stands.", "It.", Response)
     delete = one(
         "Deletes a response.", "It is gone.", Deleted, _409="The conversation has continued from it."
     )
     return {
         "/v1/responses": create,
-        "/v1/responses/input_tokens": _input_endpoint("How long an input is.", hello, Counted, why),
-        "/v1/responses/compact": _input_endpoint(
-            "A summary in the place of an input.", hello, Compaction, why
-        ),
         "/v1/responses/{response_id}": {"get": read, "delete": delete},
-        "/v1/responses/{response_id}/cancel": {"post": one("Stops a response.", "As it ended.", Response)},
         "/v1/responses/{response_id}/input_items": {
             "get": one("What a response answered.", "Items.", Items, *_PAGING, _400="No number.")
         },

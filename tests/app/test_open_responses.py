@@ -11,7 +11,6 @@ from engine.messages import Message
 from engine.scripted import FEATURES, Call, ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.responses_client import MODEL, checked, responses_socket
-from tests.app.test_responses_http import request
 from tests.sample_images import PNG
 
 TOOL = {
@@ -31,9 +30,9 @@ def input_message(role: str, text: Any, **more: Any) -> dict[str, Any]:
 
 
 async def response(running: InProcessService, *items: dict[str, Any], **more: Any) -> dict[str, Any]:
-    status, reported = await request(running, {"model": MODEL, "input": items} | more)
-    assert status == 200, reported
-    return checked(reported)
+    answer = await running.request("POST", "/v1/responses", json={"model": MODEL, "input": items} | more)
+    assert answer.status_code == 200, answer.text
+    return checked(answer.json())
 
 
 @pytest.mark.parametrize(
@@ -79,28 +78,3 @@ async def test_websocket_response(running: InProcessService) -> None:
     assert events[0]["type"] == "response.created"
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     checked(events[-1]["response"])
-
-
-CONVERSATION = [
-    input_message("user", "We agreed to launch on Tuesday and notify support first."),
-    input_message("assistant", "Understood. The launch is Tuesday, with support notified beforehand."),
-]
-
-
-async def test_compact_response(running: InProcessService) -> None:
-    running.engine.script("A launch on Tuesday.")
-    body = {"model": MODEL, "prompt_cache_key": "a test", "input": CONVERSATION}
-    status, reported = await request(running, body, "/v1/responses/compact")
-    assert (status, reported["object"]) == (200, "response.compaction")
-    assert [item["type"] for item in reported["output"]] == ["compaction"]
-    assert reported["usage"]["total_tokens"] > 0
-    await response(running, *reported["output"], input_message("user", "When?"))
-    assert "A launch on Tuesday." in running.engine.requests[-1].messages[0].content
-
-
-async def test_websocket_compact_new_chain(running: InProcessService) -> None:
-    _, reported = await request(running, {"model": MODEL, "input": CONVERSATION}, "/v1/responses/compact")
-    async with responses_socket(running) as talk:
-        await talk.response(
-            store=False, input=[*reported["output"], input_message("user", "Continue.")], tools=[]
-        )

@@ -29,8 +29,6 @@ STREAMED: dict[str, dict[str, Any]] = {
 }
 """A long reply as a stream, by each endpoint that has such."""
 WHOLE: dict[str, dict[str, Any]] = {
-    "/v1/responses/input_tokens": {"model": MODEL, "input": "Hello."},
-    "/v1/responses/compact": {"model": MODEL, "input": "Hello."},
     "/v1/messages/count_tokens": {"model": MODEL, "messages": [MESSAGE]},
     "/v1/embeddings": {"model": "vectors", "input": "Hello."},
     SPEECH: {"model": VOICE, "voice": "en-us", "input": "Hello."},

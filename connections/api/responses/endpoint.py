@@ -467,10 +467,7 @@ def encode(frame: Frame) -> bytes:
 
 
 class ResponsesSocketHandler:
-    """Handles one socket's messages.
-
-    The newest response that was not stored is kept here with all messages up to its end, so that the client can continue it.
-    """
+    """Handles one socket's messages."""
 
     def __init__(
         self,
@@ -485,7 +482,7 @@ class ResponsesSocketHandler:
         self._tally = tally
         self._transport = transport
         self._active: ActiveResponse | None = None
-        self._unstored: tuple[str, tuple[Message, ...]] | None = None
+        self._unstored = UnstoredResponse()
 
     def handle(self, connection: Connection, event: ClientEvent) -> PendingWork | None:
         """Decide at once; return work that takes time."""
@@ -526,14 +523,12 @@ class ResponsesSocketHandler:
         finally:
             self._active = None
         if refused is not None:
-            self._forget(request.previous_response_id)
+            self._unstored.forget(request.previous_response_id)
             self._refuse(connection, refused)
 
     async def _respond(self, connection: Connection, request: Creation, active: ActiveResponse) -> None:
         """Write one response, while its client is there. Raises Refused."""
-        before: tuple[Message, ...] | None = None
-        if self._unstored is not None and self._unstored[0] == request.previous_response_id:
-            before = self._unstored[1]
+        before = self._unstored.get(request.previous_response_id)
         started = await self._creator.create(connection.caller, request, before=before)
         try:
             active.begin(started.encoder.response.id, started.stop)
@@ -544,16 +539,9 @@ class ResponsesSocketHandler:
             started.abandon()
         response = started.encoder.response
         if response.status == "failed":
-            self._forget(request.previous_response_id)
+            self._unstored.forget(request.previous_response_id)
         elif not response.store:
-            messages = (*started.read, *output_messages(response.output))
-            fits = len(msgspec.json.encode(messages)) <= MAX_UNSTORED_BYTES
-            self._unstored = (response.id, messages) if fits else None
-
-    def _forget(self, response_id: str | None) -> None:
-        """Forget an unstored response whose continuation failed."""
-        if self._unstored is not None and self._unstored[0] == response_id:
-            self._unstored = None
+            self._unstored.put(response.id, (*started.read, *output_messages(response.output)))
 
     async def _send_response(self, connection: Connection, started: StartedResponse) -> None:
         """Send a response, as fast as its client reads. Raises Disconnected."""
@@ -645,6 +633,27 @@ def decode(message: str | bytes) -> ClientEvent:
         return CreateResponse(request=parse_response_request(message.encode()))
     except Refused as why_not:
         return InvalidMessage(refused=why_not)
+
+
+class UnstoredResponse:
+    """The newest unstored response with all messages up to its end: kept only here, while the socket is open."""
+
+    def __init__(self) -> None:
+        self._kept: tuple[str, tuple[Message, ...]] | None = None
+
+    def get(self, response_id: str | None) -> tuple[Message, ...] | None:
+        """Return the response's messages; None if it is not here."""
+        return self._kept[1] if self._kept is not None and self._kept[0] == response_id else None
+
+    def put(self, response_id: str, messages: tuple[Message, ...]) -> None:
+        """Keep a response in place of the one before, unless it is too long."""
+        fits = len(msgspec.json.encode(messages)) <= MAX_UNSTORED_BYTES
+        self._kept = (response_id, messages) if fits else None
+
+    def forget(self, response_id: str | None) -> None:
+        """Forget a response."""
+        if self.get(response_id) is not None:
+            self._kept = None
 
 
 class ActiveResponse:
