@@ -459,7 +459,6 @@ def _conversations() -> Part:
     one, items, wrong = of_type(Conversation), of_type(Items), {400: "Asks for what can't be had."}
     busy = wrong | {409: "A response is being written.", 413: "Too long."}
     last = {409: "It is not the last item."}
-    response = {"metadata": {"topic": "greetings"}}
     place = "/v1/conversations/{conversation_id}"
     return {
         "/v1/conversations": {
@@ -467,7 +466,6 @@ def _conversations() -> Part:
         },
         place: {
             "get": act("A conversation.", "It.", one, conversation),
-            "post": act("Replaces the metadata.", "It.", one, conversation, more=wrong) | body(response),
             "delete": act(
                 "Deletes a conversation.", "It is gone.", of_type(ConversationDeleted), conversation
             ),
@@ -477,7 +475,6 @@ def _conversations() -> Part:
             "post": act("Adds items.", "The new items.", items, conversation, more=busy) | body(hello),
         },
         f"{place}/items/{{item_id}}": {
-            "get": act("One item.", "It.", {"type": "object"}, conversation, item),
             "delete": act("Deletes the last item.", "The conversation.", one, conversation, item, more=last),
         },
     }

@@ -37,7 +37,7 @@ from speech.espeak import Espeak
 from speech.recognition import POCKETSPHINX, PocketSphinx, Recognizer
 from tests.app.in_process_service import Frame, InProcessService, Socket
 from tests.app.raw_http import answer
-from tests.connections.openai.request_parsing import LIMITS, parsed
+from tests.connections.openai.test_chat_requests import LIMITS, parsed
 
 HERE = Path(__file__).parent
 PROTOCOL = HERE.parent.parent / "PROTOCOL.md"

@@ -47,7 +47,6 @@ from connections.api.responses.store import (
     StoredConversation,
     StoredResponse,
     group_into_turns,
-    item_not_found,
 )
 from connections.authentication.access import TICKET, AccessControl, bearer
 from connections.authentication.caller import Caller, caller_of, client_id_of
@@ -282,18 +281,6 @@ class ConversationsEndpoint(StoredEndpoint[ConversationFields]):
         """Answer with a conversation. Raises Refused."""
         await exchange.answer(json_response(_conversation_resource(await self._found(exchange, caller))))
 
-    async def update(self, exchange: Exchange, caller: Caller, request: ConversationFields) -> None:
-        """Replace a conversation's metadata. Raises Refused."""
-        found = await self._found(exchange, caller)
-        if request.metadata is None:
-            raise invalid_field("metadata", "is missing.")
-        await self._admit(caller, 1)
-        await exchange.answer(
-            json_response(
-                _conversation_resource(await self._conversations.update(caller, found, request.metadata))
-            )
-        )
-
     async def delete(self, exchange: Exchange, caller: Caller, _: ConversationFields) -> None:
         """Delete a conversation. Raises Refused."""
         found = await self._found(exchange, caller)
@@ -316,18 +303,10 @@ class ConversationsEndpoint(StoredEndpoint[ConversationFields]):
         await self._admit(caller, len(steps))
         await self._conversations.add(caller, found, steps)
         now = await self._found(exchange, caller, with_path=True)
-        new = await self._shown(caller, now, [item for item in now.items if item[0].id not in before])
+        shown = partial(self.response_store.images, caller.owner, found.conversation_id)
+        new = await load_images([item for item in now.items if item[0].id not in before], shown)
         first, last = (new[0].id, new[-1].id) if new else (None, None)
         await exchange.answer(json_response(Items(data=new, first_id=first, last_id=last, has_more=False)))
-
-    async def show_item(self, exchange: Exchange, caller: Caller, _: ConversationFields) -> None:
-        """Answer with one item. Raises Refused."""
-        found = await self._found(exchange, caller, with_path=True)
-        item_id = exchange.request.path_params["item_id"]
-        items = await self._shown(caller, found, [item for item in found.items if item[0].id == item_id])
-        if not items:
-            raise item_not_found(item_id)
-        await exchange.answer(json_response(items[0]))
 
     async def delete_item(self, exchange: Exchange, caller: Caller, _: ConversationFields) -> None:
         """Delete the last item, and answer with its conversation. Raises Refused."""
@@ -360,12 +339,6 @@ class ConversationsEndpoint(StoredEndpoint[ConversationFields]):
         """Count stored turns as messages. Raises RateLimited."""
         self.request_context.take(caller, turns)
         await self.request_context.count(caller, turns)
-
-    async def _shown(
-        self, caller: Caller, found: StoredConversation, items: list[ItemWithImages]
-    ) -> list[schema.InputItem]:
-        shown = partial(self.response_store.images, caller.owner, found.conversation_id)
-        return await load_images(items, shown)
 
 
 def _conversation_resource(found: StoredConversation) -> schema.Conversation:
@@ -400,9 +373,9 @@ def responses_routes(
         stored(f"{response}/input_items", kept, GET=kept.input_items),
         route(PATH, ResponsesEndpoint(creator, request_context), "POST"),
         stored(CONVERSATIONS, talk, POST=talk.create),
-        stored(one, talk, GET=talk.show, POST=talk.update, DELETE=talk.delete),
+        stored(one, talk, GET=talk.show, DELETE=talk.delete),
         stored(items, talk, GET=talk.list_items, POST=talk.add_items),
-        stored(f"{items}/{{item_id}}", talk, GET=talk.show_item, DELETE=talk.delete_item),
+        stored(f"{items}/{{item_id}}", talk, DELETE=talk.delete_item),
     ]
 
 

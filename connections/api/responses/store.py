@@ -413,16 +413,8 @@ class ConversationStore:
         found = StoredConversation(
             new_conversation(CREATED_PREFIX), ConversationDescription(int(time.time()), metadata)
         )
-        await self._describe(caller, found, new=True)
-        return found
-
-    async def update(
-        self, caller: Caller, found: StoredConversation, metadata: Metadata
-    ) -> StoredConversation:
-        """Replace a conversation's metadata. Raises Refused."""
-        description = msgspec.structs.replace(found.description, metadata=metadata)
-        found = msgspec.structs.replace(found, description=description)
-        await self._describe(caller, found)
+        text = msgspec.json.encode(found.description)
+        await self._sessions.notes.describe(caller.owner, found.conversation_id, text, group=caller.group)
         return found
 
     async def delete(self, owner: Owner, conversation_id: str) -> None:
@@ -474,14 +466,6 @@ class ConversationStore:
             await self._sessions.take_back(caller.owner, conversation_id, last.turn_id)
         else:
             raise Problem(409, _NOT_LAST, code="conflict", param="item_id")
-
-    async def _describe(self, caller: Caller, found: StoredConversation, *, new: bool = False) -> None:
-        text = msgspec.json.encode(found.description)
-        is_done = await self._sessions.notes.describe(
-            caller.owner, found.conversation_id, text, new=new, group=caller.group
-        )
-        if not is_done:
-            raise conversation_not_found(found.conversation_id)
 
     async def _replace_reply(
         self, caller: Caller, conversation_id: str, reply: MessageRecord, given: ProvidedReply
