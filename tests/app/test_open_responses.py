@@ -2,16 +2,53 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.asyncio.client import connect
 
 from engine.messages import Message
 from engine.scripted import FEATURES, Call, ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
-from tests.app.responses_client import MODEL, checked, responses_socket
+from tests.app.openai_client import MODEL
 from tests.sample_images import PNG
+
+REQUIRED = [
+    "id",
+    "object",
+    "created_at",
+    "completed_at",
+    "status",
+    "incomplete_details",
+    "model",
+    "previous_response_id",
+    "instructions",
+    "output",
+    "error",
+    "tools",
+    "tool_choice",
+    "truncation",
+    "parallel_tool_calls",
+    "text",
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "top_logprobs",
+    "temperature",
+    "reasoning",
+    "usage",
+    "max_output_tokens",
+    "max_tool_calls",
+    "store",
+    "background",
+    "service_tier",
+    "metadata",
+    "safety_identifier",
+    "prompt_cache_key",
+]
+"""The fields that the standard's schema of a response requires, which may be null."""
 
 TOOL = {
     "type": "function",
@@ -27,6 +64,14 @@ TOOL = {
 
 def input_message(role: str, text: Any, **more: Any) -> dict[str, Any]:
     return {"type": "message", "role": role, "content": text} | more
+
+
+def checked(response: dict[str, Any]) -> dict[str, Any]:
+    """Return the response, after a check that it has all fields that the standard requires."""
+    assert [field for field in REQUIRED if field not in response] == []
+    assert (response["object"], response["status"]) == ("response", "completed")
+    assert response["output"]
+    return response
 
 
 async def response(running: InProcessService, *items: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -73,8 +118,16 @@ async def test_image_input(tmp_path: Path) -> None:
 
 
 async def test_websocket_response(running: InProcessService) -> None:
-    async with responses_socket(running) as talk:
-        events = await talk.ask(input=[input_message("user", "Count from 1 to 3.")])
+    create = {
+        "type": "response.create",
+        "model": MODEL,
+        "input": [input_message("user", "Count from 1 to 3.")],
+    }
+    events: list[dict[str, Any]] = []
+    async with connect(f"{running.url.replace('http', 'ws')}/v1/responses") as socket:
+        await socket.send(json.dumps(create))
+        while not events or events[-1]["type"] != "response.completed":
+            events.append(json.loads(await socket.recv()))
     assert events[0]["type"] == "response.created"
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     checked(events[-1]["response"])
