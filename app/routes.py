@@ -80,10 +80,6 @@ _SLASHED = ("/v1/", "/health/", "/healthz/", "/readyz/", "/version/")
 """Below these paths a final slash is ignored. `/metrics/` is not served: proxies block only `/metrics`."""
 
 
-NotFoundCallback = Callable[[Scope, str, str], None]
-"""Called for a request that no route matches: its scope, the answer's code, and the path if it may be logged."""
-
-
 def application(
     *,
     api_routes: Iterable[BaseRoute],
@@ -92,17 +88,16 @@ def application(
     client_filter: Callable[[ASGIApp], ASGIApp],
     server: ServerFacts,
     refusals: RefusalCounters,
-    on_not_found: NotFoundCallback,
     access: AccessControl,
 ) -> ASGIApp:
     """Return the ASGI application.
 
-    `api_routes`: the routes of the API; `client_filter` wraps all routes. `on_not_found` is called for requests below the
-    operators' path that no route matches. `access` decides which operators may read metrics, and which origins may read answers.
+    `api_routes`: the routes of the API; `client_filter` wraps all routes. `access` decides which operators may read metrics,
+    and which origins may read answers.
     """
     api = list(api_routes)
     known = ServedPaths.of(api)
-    not_found = NotFoundApp(known, refusals, access.origins, on_not_found)
+    not_found = NotFoundApp(known, refusals, access.origins)
     files = PageFiles(PAGE)
 
     async def page(request: Request) -> Response:
@@ -315,7 +310,7 @@ class PathMiddleware:
 class NotFoundApp:
     """Answers the HTTP requests that no route matches, and counts each answer by its code.
 
-    `origins`: those whose pages may read answers below `/v1`; `on_not_found` is called for requests below the operators' path.
+    `origins`: those whose pages may read answers below `/v1`.
     """
 
     def __init__(
@@ -323,11 +318,9 @@ class NotFoundApp:
         served: ServedPaths,
         refusals: RefusalCounters,
         origins: AllowedOrigins,
-        on_not_found: NotFoundCallback,
     ) -> None:
         self._served = served
         self._refusals = refusals
-        self._on_not_found = on_not_found
         self._below, self._below_anthropics = (
             CorsMiddleware(self._answer_below, origins, refusals, method="GET, POST", refusal=refusal)
             for refusal in (forbidden_origin, anthropics.foreign_page)
@@ -367,7 +360,6 @@ class NotFoundApp:
     def wrong_method(self, request: Request, error: Exception) -> Response:
         """Answer a request whose method the path does not support."""
         allowed = (isinstance(error, HTTPException) and error.headers and error.headers.get("Allow")) or "GET"
-        self._note(request.scope, "method_not_allowed")
         return self._not_allowed(request.scope, allowed)
 
     def no_file(self, request: Request, _: Exception) -> Response:
@@ -389,12 +381,7 @@ class NotFoundApp:
         return self.refused(scope, why, status=426, code="upgrade_required", headers=headers)
 
     async def _answer_below(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._note(scope, "unknown_url")
         await self.refused(scope, self._not_served(scope))(scope, receive, send)
-
-    def _note(self, scope: Scope, code: str) -> None:
-        if scope["path"].startswith(OPERATORS):
-            self._on_not_found(scope, code, _path(scope))
 
     def _elsewhere(self, scope: Scope) -> str:
         meant = f"{API}{scope['path']}"

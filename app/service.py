@@ -54,7 +54,6 @@ from app.server import (
 )
 from app.settings import Settings, SettingsError, hinted
 from app.speech import audio_of, spoken_of
-from connections.api.admin import UnknownAdminPaths
 from connections.authentication.access import REFRESH_S
 from connections.http import RefusalCounters
 from connections.http_protocol import ParseScheduler
@@ -224,7 +223,6 @@ async def composed(
                 ),
                 server=ServerFacts(SERVER, version("midstream")),
                 refusals=refusals,
-                on_not_found=UnknownAdminPaths(access, limiters).note,
                 access=access,
             )
             yield Service(

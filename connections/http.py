@@ -360,7 +360,6 @@ class EndpointName(StrEnum):
     NATIVE = "native"
     REALTIME = "realtime"
     CHAT = "chat"
-    COMPLETIONS = "completions"
     RESPONSES = "responses"
     MESSAGES = "messages"
     AG_UI = "ag_ui"

@@ -23,7 +23,6 @@ from connections.api.chat_requests import (
     MAX_TOP_LOGPROBS,
     OFF,
     ChatRequest,
-    CompletionRequest,
 )
 from connections.api.endpoint import Erased, ExportEnd
 from connections.api.openai_chat import EmbeddingList, EmbeddingRequest
@@ -36,10 +35,8 @@ from connections.api.responses.parser import (
     Creation,
 )
 from connections.api.responses.schema import (
-    Compaction,
     Conversation,
     ConversationDeleted,
-    Counted,
     Deleted,
     Items,
     Response,
@@ -71,7 +68,6 @@ _RESPONSE_TYPES = (
     ChatStopped,
     openai_chat.Completion,
     openai_chat.Chunk,
-    openai_chat.TextCompletion,
     openai_chat.Model,
     openai_chat.Models,
     ReplyMessage,
@@ -101,7 +97,6 @@ _RANGES: dict[str, Schema] = {
     },
 }
 """Ranges of OpenAI's fields, where they are not those of the native endpoint. A `top_k` or `seed` of -1 is none."""
-_COMPLETIONS: dict[str, Schema] = _RANGES | {"logprobs": {"minimum": 0, "maximum": MAX_TOP_LOGPROBS}}
 _ANTHROPICS: dict[str, Schema] = {"system": {}}
 """A system prompt is as long as a message may be there."""
 
@@ -129,12 +124,11 @@ def document() -> Part:
         | _specifications(),
         "components": {
             "schemas": request_schemas((ChatRequest, audio.SpeechRequest), PLACE, _RANGES)
-            | request_schemas((CompletionRequest,), PLACE, _COMPLETIONS)
             | request_schemas((UIChatRequest,), PLACE)
             | request_schemas((MessageRequest, CountRequest, RunInput), PLACE, _ANTHROPICS)
             | request_schemas((Creation, ConversationFields, EmbeddingRequest), PLACE, _RANGES)
             | response_schemas(_RESPONSE_TYPES, PLACE)
-            | response_schemas((Response, Deleted, Items, Counted, Compaction, EmbeddingList), PLACE)
+            | response_schemas((Response, Deleted, Items, EmbeddingList), PLACE)
             | response_schemas((Conversation, ConversationDeleted), PLACE),
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "An API key or a JWT."},
@@ -368,20 +362,6 @@ _FORM: Schema = {
     },
 }
 """Of a recording whose words are wanted."""
-_FOLLOWING: tuple[Part, ...] = (
-    {
-        "name": "stream",
-        "in": "query",
-        "description": "Follows a response that nobody waits for.",
-        "schema": {"type": "string", "enum": ["true", "false"]},
-    },
-    {
-        "name": "starting_after",
-        "in": "query",
-        "description": "The number of the last event that was read.",
-        "schema": {"type": "integer", "minimum": 0},
-    },
-)
 _PAGING: tuple[Part, ...] = (
     {
         "name": "order",
@@ -409,7 +389,6 @@ def _openai() -> Part:
         503: "Not now.",
     }
     hello = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 8}
-    once = {"model": "midstream-demo", "prompt": "Once upon a time", "max_tokens": 8}
     text = {"model": "bge-m3", "input": ["Hello!"]}
     model = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
     every = {
@@ -427,25 +406,9 @@ def _openai() -> Part:
         "/v1/chat/completions": _replies(
             "Replies to messages.", ChatRequest, hello, openai_chat.Completion, why
         ),
-        "/v1/completions": _replies(
-            "Texts that continue prompts.", CompletionRequest, once, openai_chat.TextCompletion, why
-        ),
         "/v1/models": {"get": operation("The models.", every) | BEARER},
         "/v1/models/{model}": {"get": operation("One model.", one) | {"parameters": [model]} | BEARER},
     }
-
-
-def _input_endpoint(summary: str, example: Part, reply: type[msgspec.Struct], why: dict[int, str]) -> Part:
-    """An endpoint that takes the same bodies as that of responses."""
-    answers = {
-        "200": as_json("It.", of_type(reply)),
-        **refusals(RefusalBody, why | {429: "Too many.", 503: "Not now."}),
-    }
-    body = {
-        "required": True,
-        "content": {"application/json": {"schema": of_type(Creation), "example": example}},
-    }
-    return {"post": operation(summary, answers) | {"requestBody": body} | BEARER}
 
 
 def _responses() -> Part:
@@ -461,19 +424,13 @@ def _responses() -> Part:
         answers = {"200": as_json(words, of_type(reply)), **refusals(RefusalBody, refused)}
         return operation(summary, answers) | {"parameters": [name, *more]} | BEARER
 
-    read = one("A response as it stands.", "It.", Response, *_FOLLOWING, _400="No number.")
-    read["responses"]["200"]["content"]["text/event-stream"] = {"schema": event("An event, or `[DONE]`.")}
+    read = one("A response as it stands.", "It.", Response)
     delete = one(
         "Deletes a response.", "It is gone.", Deleted, _409="The conversation has continued from it."
     )
     return {
         "/v1/responses": create,
-        "/v1/responses/input_tokens": _input_endpoint("How long an input is.", hello, Counted, why),
-        "/v1/responses/compact": _input_endpoint(
-            "A summary in the place of an input.", hello, Compaction, why
-        ),
         "/v1/responses/{response_id}": {"get": read, "delete": delete},
-        "/v1/responses/{response_id}/cancel": {"post": one("Stops a response.", "As it ended.", Response)},
         "/v1/responses/{response_id}/input_items": {
             "get": one("What a response answered.", "Items.", Items, *_PAGING, _400="No number.")
         },
@@ -502,7 +459,6 @@ def _conversations() -> Part:
     one, items, wrong = of_type(Conversation), of_type(Items), {400: "Asks for what can't be had."}
     busy = wrong | {409: "A response is being written.", 413: "Too long."}
     last = {409: "It is not the last item."}
-    response = {"metadata": {"topic": "greetings"}}
     place = "/v1/conversations/{conversation_id}"
     return {
         "/v1/conversations": {
@@ -510,7 +466,6 @@ def _conversations() -> Part:
         },
         place: {
             "get": act("A conversation.", "It.", one, conversation),
-            "post": act("Replaces the metadata.", "It.", one, conversation, more=wrong) | body(response),
             "delete": act(
                 "Deletes a conversation.", "It is gone.", of_type(ConversationDeleted), conversation
             ),
@@ -520,7 +475,6 @@ def _conversations() -> Part:
             "post": act("Adds items.", "The new items.", items, conversation, more=busy) | body(hello),
         },
         f"{place}/items/{{item_id}}": {
-            "get": act("One item.", "It.", {"type": "object"}, conversation, item),
             "delete": act("Deletes the last item.", "The conversation.", one, conversation, item, more=last),
         },
     }

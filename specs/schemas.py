@@ -18,7 +18,6 @@ from connections.protocol import frames, params
 from connections.protocol.base import ClientFrame
 from engine import messages
 from sessions.conversation.history_page import HistoryPage, ShownMessage
-from sessions.running.ephemeral import MAX_REPLIES
 from sessions.store.index import Listed
 
 Schema = dict[str, Any]
@@ -47,7 +46,6 @@ _RANGES: dict[str, Schema] = {
     "top_k": {"minimum": 0, "maximum": params.MAX_INTEGER},
     "repetition_penalty": {"minimum": params.MIN_PENALTY, "maximum": params.MAX_PENALTY},
     "seed": {"minimum": 0, "maximum": params.MAX_INTEGER},
-    "n": {"minimum": 1, "maximum": MAX_REPLIES},
     "min_p": {"minimum": 0, "maximum": 1},
     "presence_penalty": {"minimum": -2, "maximum": 2},
     "frequency_penalty": {"minimum": -2, "maximum": 2},

@@ -14,7 +14,6 @@ from typing import TypeVar
 
 import msgspec
 import structlog
-from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
@@ -602,27 +601,6 @@ class KeysPage(msgspec.Struct, frozen=True, kw_only=True):
 def log_act(*, operator: str | None, act: str, outcome: str, on: dict[str, str | int]) -> None:
     """Log an act, at any log level: who, what, on whom, and the outcome; no content. `operator`: the name of the key; None: without a valid one. `on`: the subject of the act, and its extent."""
     _audit_log.info("admin", operator=operator, act=act, outcome=outcome, **on)
-
-
-class UnknownAdminPaths:
-    """Logs requests to admin paths without a route."""
-
-    def __init__(self, access: AccessControl, limiters: Limiters) -> None:
-        self._access = access
-        self._limiters = limiters
-
-    def note(self, scope: Scope, code: str, path: str) -> None:
-        """Log a line. `code`: of the answer; `path`: the part that may be logged."""
-        try:
-            operator = self._access.identify_operator(
-                authorization=Headers(scope=scope).get("authorization")
-            ).name
-        except Unauthenticated:
-            operator = None
-        if may_log(self._limiters, scope):
-            log_act(
-                operator=operator, act="unknown", outcome=code, on={"method": scope["method"], "path": path}
-            )
 
 
 def may_log(limiters: Limiters, scope: Scope) -> bool:

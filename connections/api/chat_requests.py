@@ -1,6 +1,6 @@
 """Chat requests, as far as supported, and their conversion to turns' requests. Pure; a refusal names the field.
 
-The fields have OpenAI's names (API reference: Chat, Completions). Besides these there are those of vLLM, SGLang, Ollama and
+The fields have OpenAI's names (API reference: Chat). Besides these there are those of vLLM, SGLang, Ollama and
 DeepSeek that have an effect here. Other dialects convert their requests to these.
 """
 
@@ -55,7 +55,7 @@ from engine.messages import (
     ToolCall,
 )
 from engine.vision.image import Image, Seen, joined
-from sessions.running.ephemeral import MAX_REPLIES, EphemeralRequest
+from sessions.running.ephemeral import EphemeralRequest
 
 _MAX_COMPLETION_TOKENS = "max_completion_tokens"
 MAX_PATTERN_CHARS = 4096
@@ -230,7 +230,7 @@ class StreamOptions(msgspec.Struct, frozen=True):
 
 
 class BaseRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields that chat completions, completions and responses have in common.
+    """The fields that chat completions and responses have in common.
 
     `top_k`, `repetition_penalty`, `min_p`, `min_tokens`, `ignore_eos` and `skip_special_tokens` come from other servers.
     """
@@ -260,33 +260,22 @@ class BaseRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.prompt_cache_key or self.safety_identifier or self.user or ""
 
 
-class ChoicesRequest(BaseRequest, frozen=True, kw_only=True):
-    """Further fields of both chat completions and completions. `n`: number of replies, each of which is a choice.
+class ChatRequest(BaseRequest, frozen=True, kw_only=True):
+    """A request of `POST /v1/chat/completions`. `verbosity` has no effect.
 
-    `structured_outputs` and those that begin with `guided_` are vLLM's.
+    `structured_outputs` and the fields that begin with `guided_` are vLLM's.
     """
 
+    messages: list[ChatMessage]
     stream_options: StreamOptions | None = None
-    n: int | None = None
     max_tokens: int | None = None
+    max_completion_tokens: int | None = None
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     guided_json: msgspec.Raw = msgspec.field(default_factory=null)
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
-
-    @property
-    def includes_usage(self) -> bool:
-        """Whether a stream ends with its usage."""
-        return self.stream_options is not None and bool(self.stream_options.include_usage)
-
-
-class ChatRequest(ChoicesRequest, frozen=True, kw_only=True):
-    """A request of `POST /v1/chat/completions`. `verbosity` has no effect."""
-
-    messages: list[ChatMessage]
-    max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
     tools: list[FunctionTool] | None = None
@@ -303,26 +292,18 @@ class ChatRequest(ChoicesRequest, frozen=True, kw_only=True):
     continue_final_message: bool | None = None
     add_generation_prompt: bool | None = None
 
-
-class CompletionRequest(ChoicesRequest, frozen=True, kw_only=True):
-    """A request of `POST /v1/completions`. `logprobs`: number of likeliest tokens to send with each one."""
-
-    prompt: str | list[str]
-    logprobs: int | None = None
+    @property
+    def includes_usage(self) -> bool:
+        """Whether a stream ends with its usage."""
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
 
 
 _chat = msgspec.json.Decoder(ChatRequest).decode
-_completion = msgspec.json.Decoder(CompletionRequest).decode
 
 
 def parse_chat_request(body: bytes) -> ChatRequest:
     """Return a request of the chat's endpoint, with checked types. Raises Problem, TooManyValues."""
     return decode_request(body, _chat)
-
-
-def parse_completion_request(body: bytes) -> CompletionRequest:
-    """Return a request of the completions' endpoint. Raises Problem, TooManyValues."""
-    return decode_request(body, _completion)
 
 
 def chat_turn_request(request: ChatRequest, limits: Limits) -> EphemeralRequest:
@@ -333,7 +314,6 @@ def chat_turn_request(request: ChatRequest, limits: Limits) -> EphemeralRequest:
         affinity=request.prompt_cache_key or "",
         user=request.cached_for,
         spec=_spec(request),
-        replies=replies_of(request),
         ignored=(
             *ignored_tools(request.tools),
             *(("verbosity",) if request.verbosity not in (None, "medium") else ()),
@@ -342,50 +322,20 @@ def chat_turn_request(request: ChatRequest, limits: Limits) -> EphemeralRequest:
     )
 
 
-def completion_turn_requests(request: CompletionRequest, limits: Limits) -> list[EphemeralRequest]:
-    """Return the prompts, unchanged, and how to continue each. Raises Problem."""
-    prompts = [request.prompt] if isinstance(request.prompt, str) else request.prompt
-    if not 0 < len(prompts) <= MAX_REPLIES or not all(prompts):
-        raise invalid_field("prompt", f"must be a non-empty string, or a list of 1 to {MAX_REPLIES}.")
-    found = format_of(request)
-    if request.logprobs is not None and not 0 <= request.logprobs <= MAX_TOP_LOGPROBS:
-        raise invalid_field("logprobs", f"must be from 0 to {MAX_TOP_LOGPROBS}.")
-    params = params_of(request, limits, length="max_tokens", top_logprobs=request.logprobs)
-    spec = ReplySpec(raw=True, format=found[1] if found else None)
-    replies, affinity = replies_of(request, len(prompts)), request.prompt_cache_key or ""
-    return [
-        EphemeralRequest(
-            (Message("user", prompt),),
-            params,
-            affinity=affinity,
-            user=request.cached_for,
-            spec=spec,
-            replies=replies,
-        )
-        for prompt in prompts
-    ]
-
-
-def field_names(request: ChoicesRequest) -> dict[str, str]:
+def field_names(request: ChatRequest) -> dict[str, str]:
     """Return the client's names of fields that lower layers name differently."""
     found = format_of(request)
-    names = {
-        "max_new_tokens": "max_tokens",
+    return {
+        "max_new_tokens": _length(request),
         "special_tokens": "skip_special_tokens",
         "continues": "continue_final_message",
-        "raw": "prompt",
         "format": found[0] if found else "response_format",
+        "reasoning": reasoning_of(request)[1] or "reasoning_effort",
+        "template": template_field(request),
+        "tool_calls": "messages",
+        "role": "messages",
+        "images": "messages",
     }
-    if isinstance(request, ChatRequest):
-        names |= {
-            "max_new_tokens": _length(request),
-            "reasoning": reasoning_of(request)[1] or "reasoning_effort",
-            "template": template_field(request),
-            "tool_calls": "messages",
-            "role": "messages",
-            "images": "messages",
-        }
-    return names
 
 
 def _spec(request: ChatRequest) -> ReplySpec:
@@ -428,7 +378,7 @@ def _top_logprobs(request: ChatRequest) -> int | None:
     return top if request.logprobs else None
 
 
-def format_of(request: ChoicesRequest) -> RequestedFormat | None:
+def format_of(request: ChatRequest) -> RequestedFormat | None:
     """Return the one requested format, after its field; None: text. Raises Problem."""
     found = list(_formats(request))
     if len(found) > 1:
@@ -436,7 +386,7 @@ def format_of(request: ChoicesRequest) -> RequestedFormat | None:
     return found[0] if found else None
 
 
-def _formats(request: ChoicesRequest) -> Iterator[RequestedFormat]:
+def _formats(request: ChatRequest) -> Iterator[RequestedFormat]:
     if request.response_format is not None:
         yield from _response_format(request.response_format)
     if request.structured_outputs is not None:
@@ -696,16 +646,6 @@ def params_of(request: BaseRequest, limits: Limits, *, length: str, top_logprobs
         ignore_eos=request.ignore_eos or None,
         special_tokens=True if request.skip_special_tokens is False else None,
     )
-
-
-def replies_of(request: ChoicesRequest, prompts: int = 1) -> int:
-    """Return the number of replies to each prompt. Raises Problem."""
-    replies = 1 if request.n is None else request.n
-    most = MAX_REPLIES // prompts
-    if not 1 <= replies <= most:
-        wanted = "1" if most == 1 else f"from 1 to {most}"
-        raise invalid_field("n", f"must be {wanted}{'' if prompts == 1 else ' for so many prompts'}.")
-    return replies
 
 
 def _biases(given: dict[str, float]) -> tuple[tuple[int, float], ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
@@ -320,8 +320,8 @@ class ModelEndpoint(HttpEndpoint[M]):
         self.sessions = sessions
 
     @abstractmethod
-    def turn_requests(self, request: M, limits: Limits) -> Sequence[EphemeralRequest]:
-        """Return the turns' requests, mostly a single one. Raises Refused."""
+    def turn_request(self, request: M, limits: Limits) -> EphemeralRequest:
+        """Return the turn's request. Raises Refused."""
 
     @abstractmethod
     def names(self, request: M) -> Mapping[str, str]:
@@ -331,14 +331,12 @@ class ModelEndpoint(HttpEndpoint[M]):
     async def answer(self, exchange: Exchange, caller: Caller, request: M, body_lease: ExitStack) -> None:
         """Answer a request; `body_lease` as in `serve`. Raises Refused; its field may have a lower layer's name."""
 
-    async def build_requests(self, exchange: Exchange, caller: Caller, request: M) -> list[EphemeralRequest]:
-        """Return the turns' requests for a caller. Raises Refused."""
+    async def build_request(self, exchange: Exchange, caller: Caller, request: M) -> EphemeralRequest:
+        """Return the turn's request for a caller. Raises Refused."""
         model = self.request_context.model(request.model, caller.grant)
         limits = await self.request_context.limits(model)
-        asked = await self.request_context.run_in_thread(
-            exchange, lambda: self.turn_requests(request, limits)
-        )
-        return [self.request_context.for_caller(caller, one, model, self.names(request)) for one in asked]
+        ask = await self.request_context.run_in_thread(exchange, lambda: self.turn_request(request, limits))
+        return self.request_context.for_caller(caller, ask, model, self.names(request))
 
     async def serve(self, exchange: Exchange, caller: Caller, request: M, body_lease: ExitStack) -> None:
         """Answer a request. Raises Refused, with client field names."""
@@ -357,7 +355,7 @@ class SingleReplyEndpoint(ModelEndpoint[M]):
 
     async def answer(self, exchange: Exchange, caller: Caller, request: M, body_lease: ExitStack) -> None:
         """Have a turn write the reply. Raises Refused."""
-        (turn_request,) = await self.build_requests(exchange, caller, request)
+        turn_request = await self.build_request(exchange, caller, request)
         await self.request_context.count(caller)
         reply = await self.sessions.ephemeral.answer(caller.owner, turn_request)
         body_lease.close()

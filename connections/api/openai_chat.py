@@ -1,13 +1,12 @@
-"""OpenAI's endpoints without a conversation: chat completions, completions, embeddings and models."""
+"""OpenAI's endpoints without a conversation: chat completions, embeddings and models."""
 
 from __future__ import annotations
 
 import re
 import time
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET
@@ -18,21 +17,23 @@ from starlette.types import Receive, Scope, Send
 
 from connections.api.chat_requests import (
     ChatRequest,
-    ChoicesRequest,
-    CompletionRequest,
     chat_turn_request,
-    completion_turn_requests,
     field_names,
     parse_chat_request,
-    parse_completion_request,
     shows_reasoning,
 )
-from connections.api.endpoint import HttpEndpoint, ModelEndpoint, PageRoutes, RequestContext, ignored_header
-from connections.api.replies import FinishReason, ReplyToken, finish_reason, reply_token
-from connections.api.requests import Problem, decode_request, invalid, invalid_field
+from connections.api.endpoint import (
+    HttpEndpoint,
+    PageRoutes,
+    RequestContext,
+    SingleReplyEndpoint,
+    ignored_header,
+)
+from connections.api.replies import FinishReason, ReplyToken, finish_reason, reply_token, stream_reply
+from connections.api.requests import Problem, decode_request, invalid, invalid_field, problem_of
 from connections.authentication.caller import Caller
 from connections.http import SSE_DONE, EndpointName, Exchange, json_response, sse
-from connections.protocol.base import Grant, Limits
+from connections.protocol.base import Grant
 from engine import messages
 from engine.api import Texts
 from engine.messages import ChosenToken, Languages
@@ -41,10 +42,9 @@ from engine.upstream.engine import UpstreamEmbedder
 from sessions.embedding import Embedding
 from sessions.errors import Forbidden, ModelNotFound, Refused
 from sessions.events import Done
-from sessions.running.ephemeral import EphemeralRequest, Piece, ReasoningPiece, ReplySet, TextPiece
+from sessions.running.ephemeral import EphemeralReply, Piece, ReasoningPiece, TextPiece
 from sessions.service import Sessions
 
-R = TypeVar("R", bound=ChoicesRequest)
 _encode = msgspec.json.Encoder().encode
 MAX_DIMENSIONS = 65_536
 _IDS = re.compile(rb"\[\s*(\[|[0-9])")
@@ -55,125 +55,29 @@ _REFUSED: Mapping[str, str] = {
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-class GenerationEndpoint(ModelEndpoint[R]):
-    """Answers requests. A client that leaves stops its turns."""
-
-    names = staticmethod(field_names)
-
-    @abstractmethod
-    def encoder(self, request: R, turn_id: str, created: int) -> ReplyEncoder:
-        """Return the replies' encoder."""
-
-    async def answer(self, exchange: Exchange, caller: Caller, request: R, body_lease: ExitStack) -> None:
-        """Have turns write the replies. Raises Refused."""
-        turn_requests = await self.build_requests(exchange, caller, request)
-        # each reply counts as a message; one was counted when the request came
-        number = sum(ask.replies for ask in turn_requests)
-        self.request_context.take(caller, number - 1)
-        await self.request_context.count(caller, number)
-        replies = await self.sessions.ephemeral.answers(caller.owner, turn_requests)
-        body_lease.close()
-        encoder = self.encoder(request, replies.first.turn_id, int(time.time()))
-        prompts = [number for number, ask in enumerate(turn_requests) for _ in range(ask.replies)]
-        try:
-            await (_send_stream if request.stream else _send_complete)(exchange, replies, encoder, prompts)
-        finally:
-            replies.cancel()
-
-
-async def _send_stream(
-    exchange: Exchange, replies: ReplySet, encoder: ReplyEncoder, prompts: Sequence[int]
-) -> None:
-    replies.on_overflow(exchange.cut_off)
-    await exchange.begin_events(replies.first.turn_id, ignored_header(replies.first))
-    first = (encoder.begin(number, reply.model) for number, reply in enumerate(replies.all))
-    await exchange.write(b"".join(first))
-    last = await _send_pieces(exchange, replies, encoder, prompts)
-    await exchange.write(last, more=False)
-
-
-async def _send_pieces(
-    exchange: Exchange, replies: ReplySet, encoder: ReplyEncoder, prompts: Sequence[int]
-) -> bytes:
-    """Send all pieces; return what is left: ends of replies with no piece after, and the stream's."""
-    calls, ended = [0] * len(replies), b""
-    try:
-        async for number, piece in replies:
-            model = replies[number].model  # a fallback may answer
-            if piece is None:
-                ended += encoder.end(number, model, replies[number].ended)
-                continue
-            part = ended + encoder.piece(number, model, piece, calls[number])
-            calls[number] += isinstance(piece, messages.ToolCall)
-            ended = b""
-            if part:
-                await exchange.write(part)
-    except Problem as problem:
-        return ended + encoder.fail(replies.first.model, problem, *_ended_replies(replies, prompts))
-    return ended + encoder.close(replies.first.model, *_ended_replies(replies, prompts))
-
-
-def _ended_replies(replies: ReplySet, prompts: Sequence[int]) -> tuple[list[Done], list[int]]:
-    """Return the ends so far, and the numbers of their prompts."""
-    ended = [(reply.done, prompt) for reply, prompt in zip(replies.all, prompts, strict=True) if reply.done]
-    return [done for done, _ in ended], [prompt for _, prompt in ended]
-
-
-async def _send_complete(
-    exchange: Exchange, replies: ReplySet, encoder: ReplyEncoder, prompts: Sequence[int]
-) -> None:
-    """Send all replies at once. Raises Problem if a reply has no regular end."""
-    pieces: list[list[Piece]] = [[] for _ in replies.all]
-    async for number, piece in replies:
-        if piece is None:
-            encoder.end(number, replies[number].model, replies[number].ended)
-        else:
-            pieces[number].append(piece)
-    complete = [(some, reply.ended) for some, reply in zip(pieces, replies.all, strict=True)]
-    body = encoder.whole(replies.first.model, complete, prompts)
-    headers = {"X-Request-Id": replies.first.turn_id, **ignored_header(replies.first)}
-    await exchange.answer(json_response(msgspec.Raw(body), headers=headers))
-
-
-class ChatCompletionsEndpoint(GenerationEndpoint[ChatRequest]):
+class ChatCompletionsEndpoint(SingleReplyEndpoint[ChatRequest]):
     """`POST /v1/chat/completions`."""
 
     endpoint: ClassVar[EndpointName] = EndpointName.CHAT
 
     read = staticmethod(parse_chat_request)
+    names = staticmethod(field_names)
+    turn_request = staticmethod(chat_turn_request)
 
-    def turn_requests(self, request: ChatRequest, limits: Limits) -> list[EphemeralRequest]:
-        """Return the turns' requests. Raises Problem."""
-        return [chat_turn_request(request, limits)]
-
-    def encoder(self, request: ChatRequest, turn_id: str, created: int) -> ChatCompletionsEncoder:
-        """Return the replies' encoder."""
-        return ChatCompletionsEncoder(
-            turn_id=turn_id,
-            created=created,
+    async def send_reply(self, exchange: Exchange, request: ChatRequest, reply: EphemeralReply) -> None:
+        """Send a reply as a stream of chunks, or whole. Raises Problem if a whole one has no regular end."""
+        encoder = ChatCompletionsEncoder(
+            reply,
             usage=request.includes_usage,
             logprobs=bool(request.logprobs),
             reasoning=shows_reasoning(request),
         )
-
-
-class CompletionsEndpoint(GenerationEndpoint[CompletionRequest]):
-    """`POST /v1/completions`: prompts without a chat template."""
-
-    endpoint: ClassVar[EndpointName] = EndpointName.COMPLETIONS
-
-    read = staticmethod(parse_completion_request)
-
-    turn_requests = staticmethod(completion_turn_requests)
-
-    def encoder(self, request: CompletionRequest, turn_id: str, created: int) -> CompletionsEncoder:
-        """Return the texts' encoder."""
-        return CompletionsEncoder(
-            turn_id=turn_id,
-            created=created,
-            usage=request.includes_usage,
-            logprobs=request.logprobs is not None,
-        )
+        if request.stream:
+            await stream_reply(exchange, reply, encoder, ignored_header(reply))
+            return
+        completion = encoder.completion([piece async for piece in reply])
+        headers = {"X-Request-Id": reply.turn_id, **ignored_header(reply)}
+        await exchange.answer(json_response(completion, headers=headers))
 
 
 class ModelsEndpoint:
@@ -222,12 +126,10 @@ class ModelsEndpoint:
 def openai_routes(sessions: Sessions, request_context: RequestContext, pages: PageRoutes) -> list[BaseRoute]:
     """Return the routes below `/v1`."""
     chat = ChatCompletionsEndpoint(sessions, request_context)
-    completions = CompletionsEndpoint(sessions, request_context)
     embeddings = EmbeddingsEndpoint(sessions.embedding, request_context)
     models = ModelsEndpoint(request_context)
     return [
         pages.route("/v1/chat/completions", chat, "POST"),
-        pages.route("/v1/completions", completions, "POST"),
         pages.route("/v1/models", models, "GET"),
         pages.route("/v1/models/{model:path}", models, "GET"),
         pages.route("/v1/embeddings", embeddings, "POST"),
@@ -247,7 +149,7 @@ class ReplyTokens(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Tokens of a request: of its prompts, each counted once, and of all replies."""
+    """Tokens of a request."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -290,7 +192,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """One reply."""
+    """The reply: there is one for each request."""
 
     message: Reply
     finish_reason: FinishReason
@@ -299,7 +201,7 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """Complete replies. `created`: Unix seconds."""
+    """A complete reply. `created`: Unix seconds."""
 
     id: str
     object: Literal["chat.completion"] = "chat.completion"
@@ -329,7 +231,7 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ChunkChoice(msgspec.Struct, frozen=True):
-    """A chunk's part of one reply."""
+    """A chunk's part of the reply."""
 
     delta: Delta
     finish_reason: FinishReason | None = None
@@ -345,35 +247,6 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     created: int
     model: str
     choices: tuple[ChunkChoice, ...]
-    usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
-
-
-class TextLogprobs(msgspec.Struct, frozen=True):
-    """The log-probabilities of a text's tokens, by position. `text_offset`: code points before each."""
-
-    tokens: tuple[str, ...]
-    token_logprobs: tuple[float, ...]
-    top_logprobs: tuple[dict[str, float], ...]
-    text_offset: tuple[int, ...]
-
-
-class TextChoice(msgspec.Struct, frozen=True):
-    """One text, or a chunk's part of it."""
-
-    text: str
-    index: int = 0
-    logprobs: TextLogprobs | None = None
-    finish_reason: FinishReason | None = None
-
-
-class TextCompletion(msgspec.Struct, frozen=True, kw_only=True):
-    """Complete texts, or a part of a stream. `usage` is left out of chunks unless requested, as in `Chunk`."""
-
-    id: str
-    object: Literal["text_completion"] = "text_completion"
-    created: int
-    model: str
-    choices: tuple[TextChoice, ...]
     usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
 
 
@@ -409,156 +282,85 @@ class Models(msgspec.Struct, frozen=True, kw_only=True):
     data: tuple[Model, ...]
 
 
-class _ReplyEncoder(msgspec.Struct, frozen=True, kw_only=True):
-    """The common values of one request's answers. `created`: Unix seconds; `usage`: a stream ends with its usage.
+class ChatCompletionsEncoder:
+    """Converts a reply. `usage`: a stream ends with its usage; `reasoning`: reasoning is sent.
 
     `logprobs`: text comes with its tokens' log-probabilities; they may be empty, as some come with later text.
     """
 
-    turn_id: str
-    created: int
-    usage: bool = False
-    logprobs: bool = False
+    def __init__(self, reply: EphemeralReply, *, usage: bool, logprobs: bool, reasoning: bool) -> None:
+        self._reply = reply
+        self._usage = usage
+        self._logprobs = logprobs
+        self._reasoning = reasoning
+        self._id = f"chatcmpl-{reply.turn_id.removeprefix('turn_')}"
+        self._created = int(time.time())
+        self._calls = 0
 
-    def close(self, model: str, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
-        """Return the end of the stream: the usage if requested. `prompts`: as in `usage_of`."""
-        return self.totals(model, ends, prompts) + SSE_DONE
+    def open(self) -> bytes:
+        """Return the first chunk."""
+        return self._chunk(ChunkChoice(Delta(role="assistant", content="")))
 
-    def fail(self, model: str, problem: Problem, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
-        """Return the end of the stream if a reply has no regular end: the usage, then the problem."""
-        return self.totals(model, ends, prompts) + sse(problem.body, "error")
-
-    def totals(self, model: str, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
-        """Return the chunk with the usage, if requested."""
-        raise NotImplementedError
-
-
-class ChatCompletionsEncoder(_ReplyEncoder, frozen=True, kw_only=True):
-    """Converts the replies to a chat. `reasoning`: reasoning is sent."""
-
-    reasoning: bool = True
-
-    def begin(self, number: int, model: str) -> bytes:
-        """Return the first chunk of a reply."""
-        return self._event(model, ChunkChoice(Delta(role="assistant", content=""), index=number))
-
-    def piece(self, number: int, model: str, piece: Piece, calls: int) -> bytes:
-        """Return a chunk with a piece of a reply, or nothing. `calls`: the reply's calls before it."""
-        match piece:
-            case TextPiece(text, logprobs):
-                token_logprobs = self._logprobs(logprobs)
-                return self._event(
-                    model, ChunkChoice(Delta(content=text), index=number, logprobs=token_logprobs)
-                )
-            case ReasoningPiece(text):
-                thought = Delta(reasoning_content=text, reasoning=text)
-                return self._event(model, ChunkChoice(thought, index=number)) if self.reasoning else b""
-            case messages.ToolCall():
-                delta = CallDelta(index=calls, id=piece.call_id, function=_function(piece))
-                return self._event(model, ChunkChoice(Delta(tool_calls=(delta,)), index=number))
-
-    def end(self, number: int, model: str, done: Done) -> bytes:
-        """Return the last chunk of a reply, with its reason. Raises Problem if it has no regular end."""
-        return self._event(model, ChunkChoice(Delta(), finish_reason=finish_reason(done), index=number))
-
-    def whole(
-        self, model: str, replies: Sequence[tuple[Sequence[Piece], Done]], prompts: Sequence[int]
-    ) -> bytes:
-        """Return complete replies as JSON. Raises Problem if one is incomplete."""
-        return _encode(
-            Completion(
-                id=self._id,
-                created=self.created,
-                model=model,
-                choices=tuple(
-                    self._choice(number, pieces, done) for number, (pieces, done) in enumerate(replies)
-                ),
-                usage=usage_of([done for _, done in replies], prompts),
-            )
-        )
-
-    def _choice(self, number: int, pieces: Sequence[Piece], done: Done) -> Choice:
-        tokens = [one for piece in pieces if isinstance(piece, TextPiece) for one in piece.logprobs]
-        reason = finish_reason(done)
-        return Choice(
-            assistant_message(pieces, thinks=self.reasoning), reason, number, self._logprobs(tokens)
-        )
-
-    @property
-    def _id(self) -> str:
-        return f"chatcmpl-{self.turn_id.removeprefix('turn_')}"
-
-    def _logprobs(self, tokens: Sequence[ChosenToken]) -> Logprobs | None:
-        return Logprobs(tuple(map(reply_token, tokens))) if self.logprobs else None
-
-    def _event(self, model: str, *choices: ChunkChoice, totals: Usage | None = None) -> bytes:
-        usage = totals if self.usage else msgspec.UNSET
-        chunk = Chunk(id=self._id, created=self.created, model=model, choices=choices, usage=usage)
-        return sse(_encode(chunk))
-
-    def totals(self, model: str, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
-        """Return the chunk with the usage, if requested."""
-        return self._event(model, totals=usage_of(ends, prompts)) if self.usage else b""
-
-
-class CompletionsEncoder(_ReplyEncoder, frozen=True, kw_only=True):
-    """Converts texts, which continue prompts."""
-
-    def begin(self, number: int, model: str) -> bytes:  # noqa: ARG002 - as at the chat's endpoint
-        """Return nothing: the text comes first."""
+    def begin(self, reply: EphemeralReply) -> bytes:  # noqa: ARG002 - the first chunk has nothing of the prompt
+        """Return nothing."""
         return b""
 
-    def piece(self, number: int, model: str, piece: Piece, calls: int) -> bytes:  # noqa: ARG002 - there are none
-        """Return a part of a text."""
-        choice = TextChoice(_text(piece), number, self._logprobs([piece]))
-        return sse(_encode(self._completion(model, (choice,), self._pending_usage)))
+    def piece(self, piece: Piece) -> bytes:
+        """Return a chunk with a piece of the reply, or nothing."""
+        match piece:
+            case TextPiece(text, logprobs):
+                return self._chunk(ChunkChoice(Delta(content=text), logprobs=self._logprobs_of(logprobs)))
+            case ReasoningPiece(text):
+                thought = Delta(reasoning_content=text, reasoning=text)
+                return self._chunk(ChunkChoice(thought)) if self._reasoning else b""
+            case messages.ToolCall():
+                delta = CallDelta(index=self._calls, id=piece.call_id, function=_function(piece))
+                self._calls += 1
+                return self._chunk(ChunkChoice(Delta(tool_calls=(delta,))))
 
-    def end(self, number: int, model: str, done: Done) -> bytes:
-        """Return the last part of a text, with the reason. Raises Problem if it has no regular end."""
-        choice = TextChoice("", number, finish_reason=finish_reason(done))
-        return sse(_encode(self._completion(model, (choice,), self._pending_usage)))
+    def end(self, reply: EphemeralReply) -> bytes:
+        """Return the last chunk with its reason, and the usage if requested; or why there is no regular end."""
+        totals = self._chunk(usage=usage_of(reply.ended)) if self._usage else b""
+        try:
+            last = self._chunk(ChunkChoice(Delta(), finish_reason=finish_reason(reply.ended)))
+        except Problem as problem:
+            return totals + self.fail(problem)
+        return last + totals + SSE_DONE
 
-    def whole(
-        self, model: str, replies: Sequence[tuple[Sequence[Piece], Done]], prompts: Sequence[int]
-    ) -> bytes:
-        """Return complete texts as JSON. Raises Problem if one is incomplete."""
-        choices = tuple(
-            TextChoice("".join(map(_text, pieces)), number, self._logprobs(pieces), finish_reason(done))
-            for number, (pieces, done) in enumerate(replies)
-        )
-        usage = usage_of([done for _, done in replies], prompts)
-        return _encode(self._completion(model, choices, usage))
+    def fail(self, refused: Refused) -> bytes:
+        """Return an error event."""
+        return sse(problem_of(refused).body, "error")
 
-    @property
-    def _pending_usage(self) -> msgspec.UnsetType | None:
-        """The value of `usage` before the end."""
-        return None if self.usage else msgspec.UNSET
+    def ping(self) -> bytes:
+        """Return nothing: all chunks have a part of the reply."""
+        return b""
 
-    def totals(self, model: str, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
-        """Return the chunk with the usage, if requested."""
-        if not self.usage:
-            return b""
-        return sse(_encode(self._completion(model, (), usage_of(ends, prompts))))
-
-    def _completion(
-        self, model: str, choices: tuple[TextChoice, ...], usage: Usage | msgspec.UnsetType | None
-    ) -> TextCompletion:
-        name = f"cmpl-{self.turn_id.removeprefix('turn_')}"
-        return TextCompletion(id=name, created=self.created, model=model, choices=choices, usage=usage)
-
-    def _logprobs(self, pieces: Sequence[Piece]) -> TextLogprobs | None:
-        if not self.logprobs:
-            return None
+    def completion(self, pieces: Sequence[Piece]) -> Completion:
+        """Return the complete reply. Raises Problem if it has no regular end."""
         tokens = [one for piece in pieces if isinstance(piece, TextPiece) for one in piece.logprobs]
-        return TextLogprobs(
-            tokens=tuple(one.chosen.token for one in tokens),
-            token_logprobs=tuple(one.chosen.logprob for one in tokens),
-            top_logprobs=tuple({other.token: other.logprob for other in one.top} for one in tokens),
-            text_offset=tuple(map(_offset, tokens)),
+        message = assistant_message(pieces, thinks=self._reasoning)
+        done = self._reply.ended
+        return Completion(
+            id=self._id,
+            created=self._created,
+            model=self._reply.model,
+            choices=(Choice(message, finish_reason(done), logprobs=self._logprobs_of(tokens)),),
+            usage=usage_of(done),
         )
 
+    def _logprobs_of(self, tokens: Sequence[ChosenToken]) -> Logprobs | None:
+        return Logprobs(tuple(map(reply_token, tokens))) if self._logprobs else None
 
-ReplyEncoder = ChatCompletionsEncoder | CompletionsEncoder
+    def _chunk(self, *choices: ChunkChoice, usage: Usage | None = None) -> bytes:
+        """Return a chunk. It has the model that writes now: a fallback may have taken over."""
+        chunk = Chunk(
+            id=self._id,
+            created=self._created,
+            model=self._reply.model,
+            choices=choices,
+            usage=usage if self._usage else msgspec.UNSET,
+        )
+        return sse(_encode(chunk))
 
 
 def assistant_message(pieces: Sequence[Piece], *, thinks: bool = True) -> Reply:
@@ -582,27 +384,16 @@ def _function(call: messages.ToolCall) -> CalledFunction:
     return CalledFunction(call.name, call.arguments)
 
 
-def usage_of(ends: Sequence[Done], prompts: Sequence[int]) -> Usage:
-    """Return the usage of ended turns. `prompts`: the number of each one's prompt; a shared one counts once."""
-    usages = [done.usage for done in ends]
-    by_prompt = dict(reversed(list(zip(prompts, usages, strict=True))))
-    prompt = sum(usage.prompt_tokens for usage in by_prompt.values())
-    cached = sum(usage.cached_tokens for usage in by_prompt.values())
-    generated = sum(usage.generated_tokens for usage in usages)
-    thought = sum(usage.reasoning_tokens for usage in usages)
-    return Usage(prompt, generated, prompt + generated, PromptTokens(cached), ReplyTokens(thought))
-
-
-def _text(piece: Piece) -> str:
-    """Return a piece as text, whatever the engine parsed it as."""
-    return piece.arguments if isinstance(piece, messages.ToolCall) else piece.text
-
-
-def _offset(token: ChosenToken) -> int:
-    """Return a token's offset in whole characters; from its text if its bytes are unknown."""
-    raw = token.chosen.raw
-    text = token.chosen.token if raw is None else raw.decode(errors="ignore")
-    return max(0, token.end - len(text))
+def usage_of(done: Done) -> Usage:
+    """Return the usage of an ended turn."""
+    usage = done.usage
+    return Usage(
+        usage.prompt_tokens,
+        usage.generated_tokens,
+        usage.prompt_tokens + usage.generated_tokens,
+        PromptTokens(usage.cached_tokens),
+        ReplyTokens(usage.reasoning_tokens),
+    )
 
 
 class EmbeddingRequest(msgspec.Struct, frozen=True, kw_only=True):

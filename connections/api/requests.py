@@ -51,7 +51,6 @@ _NO_SCHEMA = "`json_schema` is not supported: use `response_format`."
 _NO_TEMPLATE = "Chat templates are set by the operator: leave this field out."
 _NO_BUDGET = "`thinking_budget` is not supported: use `reasoning_effort`."
 _NO_SPEECH = "Spoken replies are not supported: replies are text."
-_NO_IDS = "Token IDs are not supported as `prompt`: send text."
 _MAX_VALUE_BYTES = 200
 NeutralValues = Mapping[str, tuple[tuple[object, ...], str]]
 """Unsupported fields: the values that change nothing, and why another one is refused."""
@@ -63,6 +62,7 @@ _NEUTRAL: NeutralValues = {
     "audio": ((), _NO_SPEECH),
     "web_search_options": ((), "Web search is not supported."),
     # sampling
+    "n": ((1,), "A request gets one reply: `n` must be 1."),
     "best_of": ((1,), "`best_of` is not supported: it must be 1."),
     "use_beam_search": ((False,), "Beam search is not supported."),
     "length_penalty": ((1,), "This server does not apply `length_penalty`: it must be 1."),
@@ -83,7 +83,6 @@ _NEUTRAL: NeutralValues = {
     "echo": ((False,), "Echoing the prompt is not supported."),
     "thinking_budget": ((0,), _NO_BUDGET),
     # what the model reads
-    "suffix": (("",), "`suffix` is not supported."),
     "chat_template": ((), _NO_TEMPLATE),
     "add_special_tokens": ((False,), _NO_TEMPLATE),
     "documents": (([],), "Documents are not supported."),
@@ -107,7 +106,6 @@ _PARTS: Mapping[str, str] = {
     "thinking": "Reasoning is allowed in assistant messages only.",
 }
 _NONE = b'"none"'
-_IDS = re.compile(rb"\[\s*(\[|[0-9])")
 MAX_NAME_CHARS = 256
 """Characters of a call's id, or its function's name, in the history: other servers may have made them."""
 MAX_TOOLS = 128
@@ -234,8 +232,6 @@ def reject_unsupported(fields: Mapping[str, msgspec.Raw]) -> None:
     if "functions" in fields and bytes(fields.get("function_call", b"")) == _NONE:  # a reply without calls
         fields = {field: raw for field, raw in fields.items() if field != "functions"}
     reject_fields(fields, _NEUTRAL)
-    if "prompt" in fields and _IDS.match(memoryview(fields["prompt"])):
-        raise invalid("prompt", _NO_IDS, code="unsupported_parameter")
 
 
 def is_neutral(raw: msgspec.Raw, neutral: tuple[object, ...]) -> bool:

@@ -17,12 +17,11 @@ from sessions.turn.turn import Subscriber, Turn
 
 
 class StoredTurn(msgspec.Struct, frozen=True):
-    """A turn. `reply`: None until it has ended; `note`: what its endpoint keeps with it; `epoch`: of its conversation."""
+    """A turn. `reply`: None until it has ended; `note`: what its endpoint keeps with it."""
 
     record: TurnRecord
     reply: MessageRecord | None
     note: bytes
-    epoch: str
 
 
 class TurnReader:
@@ -41,7 +40,7 @@ class TurnReader:
         reply = None if record.done is None else await self._history.message(keys, record.reply_id)
         if record.done is not None and reply is None:
             return None  # it was removed from the history
-        return StoredTurn(record, reply, note, await self._history.epoch(keys))
+        return StoredTurn(record, reply, note)
 
     async def awaits_calls(self, owner: Owner, conversation_id: str, turn_id: str) -> bool:
         """Return whether the turn that follows another one's calls is not accepted yet."""

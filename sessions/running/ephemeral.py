@@ -73,18 +73,10 @@ class EphemeralReply:
 
     `streams`: its reader gets the text as it is written, and not at the end.
 
-    `cut_off` is called if a late reader exceeds the bound: what waits is dropped, and the turn stopped. `news` is set when
-    something waits: replies that are read together share one.
+    `cut_off` is called if a late reader exceeds the bound: what waits is dropped, and the turn stopped.
     """
 
-    def __init__(
-        self,
-        turn: TurnState,
-        latency: TokenLatency,
-        news: asyncio.Event | None = None,
-        *,
-        streams: bool = False,
-    ) -> None:
+    def __init__(self, turn: TurnState, latency: TokenLatency, *, streams: bool = False) -> None:
         self.turn = turn
         self.engine = EngineWait()
         self.done: Done | None = None
@@ -95,7 +87,7 @@ class EphemeralReply:
         self.cut_off: Callable[[], None] = _never_late
         self._latency = latency
         self._waiting = ReplyBuffer()
-        self._news = news or asyncio.Event()
+        self._changed = asyncio.Event()
         self._seq = 0
         self._streams = streams
 
@@ -166,7 +158,7 @@ class EphemeralReply:
     def finish(self, done: Done, *, stop: str | None = None) -> None:
         """Set the end."""
         self.done, self.stop = done, stop
-        self._news.set()
+        self._changed.set()
 
     def get_nowait(self) -> Piece | None:
         """Return the oldest waiting piece, or None. Raises StopAsyncIteration at the end."""
@@ -188,7 +180,7 @@ class EphemeralReply:
         """Return the number and the time of a piece that is handed on now."""
         now = monotonic()
         self._seq += 1
-        self._news.set()
+        self._changed.set()
         self._latency.delta(now)
         return self._seq, now
 
@@ -202,8 +194,8 @@ class EphemeralReply:
 
     async def __anext__(self) -> Piece:
         while (piece := self.get_nowait()) is None:
-            self._news.clear()
-            await self._news.wait()
+            self._changed.clear()
+            await self._changed.wait()
         return piece
 
 
@@ -296,79 +288,6 @@ def _size(piece: Piece) -> int:
             return _CALL_BYTES + sum(map(sys.getsizeof, (call_id, name, arguments)))
 
 
-MAX_REPLIES = 4
-"""Most replies of one request."""
-
-
-class ReplySet:
-    """Iterates over pieces, each with its reply's number from 0 on. Replies with waiting pieces take turns."""
-
-    def __init__(self) -> None:
-        """Begin without replies. Each sets `news` when it has something."""
-        self.news = asyncio.Event()
-        self._replies: list[EphemeralReply] = []
-        self._reading: list[int] = []
-
-    def add(self, reply: EphemeralReply) -> None:
-        """Add a reply that shares `news`, before any is read."""
-        self._reading.append(len(self._replies))
-        self._replies.append(reply)
-
-    @property
-    def all(self) -> tuple[EphemeralReply, ...]:
-        """The replies, in the requested order."""
-        return tuple(self._replies)
-
-    def __len__(self) -> int:
-        return len(self._replies)
-
-    def __getitem__(self, number: int) -> EphemeralReply:
-        return self._replies[number]
-
-    @property
-    def first(self) -> EphemeralReply:
-        """The first reply, whose turn names the request."""
-        return self._replies[0]
-
-    def on_overflow(self, cut_off: Callable[[], None]) -> None:
-        """Set what is called if the reader is too late for one of them."""
-        for reply in self._replies:
-            reply.cut_off = cut_off
-
-    def cancel(self) -> None:
-        """Cancel all running replies."""
-        for reply in self._replies:
-            reply.cancel()
-
-    def get_nowait(self) -> tuple[int, Piece | None] | None:
-        """Return the next piece and its reply's number; at a reply's end without a piece. None: nothing waits.
-
-        Raises StopAsyncIteration after all ends.
-        """
-        if not self._reading:
-            raise StopAsyncIteration
-        for number in list(self._reading):
-            self._reading.remove(number)
-            try:
-                piece = self._replies[number].get_nowait()
-            except StopAsyncIteration:
-                return number, None
-            self._reading.append(number)
-            if piece is not None:
-                return number, piece
-        return None
-
-    def __aiter__(self) -> ReplySet:
-        return self
-
-    async def __anext__(self) -> tuple[int, Piece | None]:
-        while (item := self.get_nowait()) is None:
-            self.news.clear()
-            await self.news.wait()
-        return item
-
-
-MAX_SEED = 2**63 - 1
 AFFINITY_CHARS = 4096
 """Characters of each message that tell chats apart: the event loop waits while they are read."""
 
@@ -382,8 +301,7 @@ class EphemeralRequest(msgspec.Struct, frozen=True):
     empty: it follows from the first messages. `user`: the application's user; users share no cached prompts.
 
     `group`: its sender's key or address, for which it counts as well as for its owner; `client_id`: of the client whose tokens it
-    uses. `replies`: how many are written; if a seed is given, each reply uses the next one. `ignored`: fields that its endpoint
-    passed over. `streams`: the text is sent as it is written.
+    uses. `ignored`: fields that its endpoint passed over. `streams`: the text is sent as it is written.
     """
 
     messages: tuple[Message, ...]
@@ -394,7 +312,6 @@ class EphemeralRequest(msgspec.Struct, frozen=True):
     affinity: str = ""
     user: str = ""
     spec: ReplySpec = PLAIN
-    replies: int = 1
     ignored: tuple[str, ...] = ()
     streams: bool = False
 
@@ -405,7 +322,7 @@ class EphemeralRequest(msgspec.Struct, frozen=True):
 
 
 class _PreparedRequest(msgspec.Struct, frozen=True):
-    """A request to the engine, before the turn has an id. `requested`: the requested model; `ignored`: ignored fields."""
+    """A request to the engine. `requested`: the requested model; `ignored`: ignored fields."""
 
     request: Request
     requested: str
@@ -444,25 +361,14 @@ class EphemeralTurns:
 
     async def answer(self, owner: Owner, ask: EphemeralRequest) -> EphemeralReply:
         """Begin a turn; a reader that leaves has to cancel it. Raises Refused."""
-        return (await self.answers(owner, [ask])).first
-
-    async def answers(self, owner: Owner, requests: Sequence[EphemeralRequest]) -> ReplySet:
-        """Begin the turns of all requests, in order; if one is refused, all are. Raises Refused."""
-        replies = ReplySet()
+        reply = self._open(owner, ask)
         try:
-            for ask in requests:
-                for _ in range(ask.replies):
-                    replies.add(self._open(owner, ask, replies.news))
-            prepared = [await self._prepared(owner, ask) for ask in requests]
+            prepared = await self._prepared(owner, ask, reply.turn_id)
         except BaseException:
-            for reply in replies.all:
-                self._forget(reply)
+            self._forget(reply)
             raise
-        unbegun = iter(replies.all)
-        for ask, one in zip(requests, prepared, strict=True):
-            for number in range(ask.replies):
-                self._begin(next(unbegun), one, number, client_of(owner, ask.client_id))
-        return replies
+        self._begin(reply, prepared, client_of(owner, ask.client_id))
+        return reply
 
     @contextmanager
     def reading_images(self, owner: Owner, group: str) -> Iterator[None]:
@@ -518,33 +424,31 @@ class EphemeralTurns:
             self._emptied.clear()
             await self._emptied.wait()
 
-    def _open(self, owner: Owner, ask: EphemeralRequest, news: asyncio.Event) -> EphemeralReply:
+    def _open(self, owner: Owner, ask: EphemeralRequest) -> EphemeralReply:
         """Return an admitted turn. Raises Draining, Overloaded."""
         admitted = self._enter(owner, ask)
         names = TurnMessageIds.new()
         turn = TurnState(TurnIds(conversation_id="", turn_id=names.turn_id, reply_id=names.reply_id))
-        reply = EphemeralReply(turn, TokenLatency(self._observer, turn), news, streams=ask.streams)
+        reply = EphemeralReply(turn, TokenLatency(self._observer, turn), streams=ask.streams)
         self._live[reply] = _RunningReply(owner, admitted)
         return reply
 
     def _enter(self, owner: Owner, ask: EphemeralRequest) -> Admitted:
         return self._admission.enter(Subject(str(owner), ask.group), image_bytes=ask.image_bytes)
 
-    def _begin(self, reply: EphemeralReply, prepared: _PreparedRequest, number: int, client: Client) -> None:
-        """Begin a turn. `number`: among the replies to one prompt."""
+    def _begin(self, reply: EphemeralReply, prepared: _PreparedRequest, client: Client) -> None:
         reply.requested, reply.ignored = prepared.requested, prepared.ignored
         reply.model = prepared.request.model
         self._live[reply].admitted.end_acceptance()
         reply.turn.accept(now=monotonic())
-        request = _numbered(prepared.request, reply.turn_id, number)
-        self._tasks.begin(self._run(reply, request, client))
+        self._tasks.begin(self._run(reply, prepared.request, client))
 
     def _forget(self, reply: EphemeralReply) -> None:
         self._live.pop(reply).admitted.leave()
         if not self._live:
             self._emptied.set()
 
-    async def _prepared(self, owner: Owner, ask: EphemeralRequest) -> _PreparedRequest:
+    async def _prepared(self, owner: Owner, ask: EphemeralRequest, turn_id: str = "") -> _PreparedRequest:
         """Return the request to the engine. Raises Refused."""
         requested = self._choice.requested(ask.model)
         await self._filters.check(ask.messages, ask.spec)
@@ -557,7 +461,7 @@ class EphemeralTurns:
             messages, ask, requested, client_key(str(owner), ask.group)
         )
         request = engine_request(
-            "",
+            turn_id,
             messages,
             ask.params,
             spec=spec,
@@ -607,14 +511,6 @@ class EphemeralTurns:
             _log.exception("turn not ended", turn_id=reply.turn_id)
         finally:
             self._forget(reply)
-
-
-def _numbered(request: Request, turn_id: str, number: int) -> Request:
-    """Return the request of one of several replies; each has its own seed if one is given."""
-    params = request.params
-    if params.seed is not None:
-        params = msgspec.structs.replace(params, seed=(params.seed + number) % (MAX_SEED + 1))
-    return msgspec.structs.replace(request, request_id=turn_id, params=params)
 
 
 def _affinity_key(affinity: str, messages: Sequence[Message]) -> str:

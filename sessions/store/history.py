@@ -597,24 +597,20 @@ class Notes:
         """Return the description of a conversation; None if it has none."""
         return (await hash_fields(self._client, keys.conversation, "description"))[0]
 
-    async def describe(
-        self, owner: Owner, conversation_id: str, text: bytes, *, new: bool = False, group: str = ""
-    ) -> bool:
-        """Describe a conversation, created without messages if `new`. False if a new one exists already, or an old one does not.
+    async def describe(self, owner: Owner, conversation_id: str, text: bytes, *, group: str = "") -> None:
+        """Create a conversation without messages, with a description; does nothing if there is one already.
 
         `group`: as in `Subject`. Raises StoreFull too.
         """
         keys = Keys.of(owner, conversation_id)
         await self._ledger.admit(Subject(str(owner), group), NOTE_BYTES + len(text), lifetime_s=0)
-        epoch = secrets.token_hex(8) if new else ""
+        epoch = secrets.token_hex(8)
         weighed = await run_script(
             self._client, DESCRIBE, [keys.conversation], [epoch, now_ms(), text, self._ttl_ms, group]
         )
-        if weighed is None:
-            return False
-        self._ledger.memory.grew(len(text))
-        self._ledger.recharge(str(owner), weighed)
-        return True
+        if weighed is not None:
+            self._ledger.memory.grew(len(text))
+            self._ledger.recharge(str(owner), weighed)
 
     async def forget(self, owner: Owner, conversation_id: str, turn_id: str) -> None:
         """Delete the note of a turn."""

@@ -150,14 +150,6 @@ ENDPOINTS = (
         refused=_error,
     ),
     Endpoint(
-        name="completions",
-        path="/v1/completions",
-        frames_for=lambda model, content: _stream(model=model or "midstream-demo", prompt=content),
-        image_content=IMAGE_URL,
-        text=lambda chunk: "".join(one["text"] for one in chunk["choices"]),
-        refused=_error,
-    ),
-    Endpoint(
         name="realtime",
         path=f"/v1/realtime?client_id=ann&conversation_id={CHAT_ID}",
         frames_for=_realtime,

@@ -352,25 +352,6 @@ async def test_the_audit_is_logged_whatever_level_the_log_has(
 # ---- what nothing takes, and what goes wrong
 
 
-async def test_who_looks_for_a_door_is_in_the_log(
-    first_replica: InProcessService, operator: str, audit: Lines
-) -> None:
-    for key in (operator, None):
-        assert (await call_api(first_replica, key, "GET", "/users"))[0] == 404
-        assert (await call_api(first_replica, key, "POST", "/turns"))[0] == 405
-    noted = [
-        (line["operator"], line["method"], line["path"], line["outcome"]) for line in admin_entries(audit)
-    ]
-    assert noted == [
-        (who, *what)
-        for who in ("olga", None)
-        for what in (
-            ("GET", f"{PATH}/users", "unknown_url"),
-            ("POST", f"{PATH}/turns", "method_not_allowed"),
-        )
-    ]
-
-
 async def test_a_defect_is_answered_by_a_number_that_the_log_has(
     first_replica: InProcessService, operator: str, audit: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,7 +63,6 @@ async def ticket(running: InProcessService, shown: str) -> str:
 HELLO = [{"role": "user", "content": "Hello?", "id": "1"}]
 REPLIES: dict[str, Frame] = {
     "/v1/chat/completions": {"messages": HELLO, "stream": True},
-    "/v1/completions": {"prompt": "Hello?", "stream": True},
     "/v1/messages": {"messages": HELLO, "max_tokens": 500, "stream": True},
     "/v1/responses": {"input": "Hello?", "stream": True},
     "/v1/ag-ui": {"threadId": "t", "runId": "r", "messages": HELLO},

@@ -61,7 +61,6 @@ CLOSED = {EndpointName.TRANSCRIPTIONS, EndpointName.SPEECH}
 """Endpoints that are closed unless the operator opens them; `tests/e2e/test_speech.py` tests them."""
 PATHS = {
     EndpointName.CHAT: ("POST", "/v1/chat/completions"),
-    EndpointName.COMPLETIONS: ("POST", "/v1/completions"),
     EndpointName.EMBEDDINGS: ("POST", "/v1/embeddings"),
     EndpointName.ATTACHMENTS: ("POST", "/v1/attachments"),
     EndpointName.RESPONSES: ("POST", "/v1/responses"),

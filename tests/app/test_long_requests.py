@@ -11,7 +11,11 @@ from typing import Any, cast
 import httpx
 import pytest
 
+from connections.api.agui.endpoint import AguiEndpoint
+from connections.api.anthropic.endpoint import MessagesEndpoint
 from connections.api.endpoint import RequestContext
+from connections.api.openai_chat import ChatCompletionsEndpoint
+from connections.api.responses import creator
 from connections.authentication.access import AccessControl
 from connections.http import Exchange
 from connections.limiters import Limiters
@@ -19,13 +23,13 @@ from connections.native.server_info import ServerInfo
 from sessions.limits.bounds import LARGE_BODY_BYTES
 from tests.app.in_process_service import InProcessService
 
-ENDPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "/v1/chat/completions": ("connections.api.openai_chat.chat_turn_request", {"max_tokens": 5}),
-    "/v1/messages": ("connections.api.anthropic.endpoint.message_turn_request", {"max_tokens": 5}),
-    "/v1/ag-ui": ("connections.api.agui.endpoint.ask_of", {"threadId": "t", "runId": "r"}),
-    "/v1/responses": ("connections.api.responses.creator.messages_of", {"max_output_tokens": 5}),
-    "/v1/responses/input_tokens": ("connections.api.responses.creator.response_turn_request", {}),
+ENDPOINTS: dict[str, tuple[object, str, dict[str, Any]]] = {
+    "/v1/chat/completions": (ChatCompletionsEndpoint, "turn_request", {"max_tokens": 5}),
+    "/v1/messages": (MessagesEndpoint, "turn_request", {"max_tokens": 5}),
+    "/v1/ag-ui": (AguiEndpoint, "turn_request", {"threadId": "t", "runId": "r"}),
+    "/v1/responses": (creator, "messages_of", {"max_output_tokens": 5}),
 }
+"""The function that converts a request, where it is looked up, and fields of a body."""
 
 
 def body_for(path: str, messages: list[dict[str, str]]) -> dict[str, Any]:
@@ -39,16 +43,15 @@ def body_for(path: str, messages: list[dict[str, str]]) -> dict[str, Any]:
 async def test_a_long_conversation_is_gone_through_beside_the_event_loop(
     path: str, running: InProcessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where, body = ENDPOINTS[path]
+    where, name, body = ENDPOINTS[path]
     made_by: list[threading.Thread] = []
-    module, _, name = where.rpartition(".")
-    made = getattr(__import__(module, fromlist=[name]), name)
+    made = getattr(where, name)
 
     def noting(*given: object) -> object:
         made_by.append(threading.current_thread())
         return made(*given)
 
-    monkeypatch.setattr(where, noting)
+    monkeypatch.setattr(where, name, staticmethod(noting))
     short = [{"id": "m", "role": "user", "content": "Hello!"}]
     long = [{"id": "m", "role": "user", "content": "x" * 1_000}] * (LARGE_BODY_BYTES // 1_000 + 1)
     async with httpx.AsyncClient(base_url=running.url) as client:
@@ -60,7 +63,7 @@ async def test_a_long_conversation_is_gone_through_beside_the_event_loop(
 @pytest.mark.parametrize("path", ENDPOINTS)
 async def test_a_long_body_is_let_go_of_when_it_is_refused(path: str, running: InProcessService) -> None:
     """No error in a circle keeps it for the garbage collector, which comes seldom."""
-    _, fields = ENDPOINTS[path]
+    *_, fields = ENDPOINTS[path]
     many = [{"id": "m", "role": "user", "content": "a"}] * (LARGE_BODY_BYTES // 20)
     body = json.dumps(body_for(path, many) | fields).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode()

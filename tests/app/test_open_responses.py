@@ -2,17 +2,53 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.asyncio.client import connect
 
 from engine.messages import Message
 from engine.scripted import FEATURES, Call, ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
-from tests.app.responses_client import MODEL, checked, responses_socket
-from tests.app.test_responses_http import request
+from tests.app.openai_client import MODEL
 from tests.sample_images import PNG
+
+REQUIRED = [
+    "id",
+    "object",
+    "created_at",
+    "completed_at",
+    "status",
+    "incomplete_details",
+    "model",
+    "previous_response_id",
+    "instructions",
+    "output",
+    "error",
+    "tools",
+    "tool_choice",
+    "truncation",
+    "parallel_tool_calls",
+    "text",
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "top_logprobs",
+    "temperature",
+    "reasoning",
+    "usage",
+    "max_output_tokens",
+    "max_tool_calls",
+    "store",
+    "background",
+    "service_tier",
+    "metadata",
+    "safety_identifier",
+    "prompt_cache_key",
+]
+"""The fields that the standard's schema of a response requires, which may be null."""
 
 TOOL = {
     "type": "function",
@@ -30,10 +66,18 @@ def input_message(role: str, text: Any, **more: Any) -> dict[str, Any]:
     return {"type": "message", "role": role, "content": text} | more
 
 
+def checked(response: dict[str, Any]) -> dict[str, Any]:
+    """Return the response, after a check that it has all fields that the standard requires."""
+    assert [field for field in REQUIRED if field not in response] == []
+    assert (response["object"], response["status"]) == ("response", "completed")
+    assert response["output"]
+    return response
+
+
 async def response(running: InProcessService, *items: dict[str, Any], **more: Any) -> dict[str, Any]:
-    status, reported = await request(running, {"model": MODEL, "input": items} | more)
-    assert status == 200, reported
-    return checked(reported)
+    answer = await running.request("POST", "/v1/responses", json={"model": MODEL, "input": items} | more)
+    assert answer.status_code == 200, answer.text
+    return checked(answer.json())
 
 
 @pytest.mark.parametrize(
@@ -74,33 +118,16 @@ async def test_image_input(tmp_path: Path) -> None:
 
 
 async def test_websocket_response(running: InProcessService) -> None:
-    async with responses_socket(running) as talk:
-        events = await talk.ask(input=[input_message("user", "Count from 1 to 3.")])
+    create = {
+        "type": "response.create",
+        "model": MODEL,
+        "input": [input_message("user", "Count from 1 to 3.")],
+    }
+    events: list[dict[str, Any]] = []
+    async with connect(f"{running.url.replace('http', 'ws')}/v1/responses") as socket:
+        await socket.send(json.dumps(create))
+        while not events or events[-1]["type"] != "response.completed":
+            events.append(json.loads(await socket.recv()))
     assert events[0]["type"] == "response.created"
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     checked(events[-1]["response"])
-
-
-CONVERSATION = [
-    input_message("user", "We agreed to launch on Tuesday and notify support first."),
-    input_message("assistant", "Understood. The launch is Tuesday, with support notified beforehand."),
-]
-
-
-async def test_compact_response(running: InProcessService) -> None:
-    running.engine.script("A launch on Tuesday.")
-    body = {"model": MODEL, "prompt_cache_key": "a test", "input": CONVERSATION}
-    status, reported = await request(running, body, "/v1/responses/compact")
-    assert (status, reported["object"]) == (200, "response.compaction")
-    assert [item["type"] for item in reported["output"]] == ["compaction"]
-    assert reported["usage"]["total_tokens"] > 0
-    await response(running, *reported["output"], input_message("user", "When?"))
-    assert "A launch on Tuesday." in running.engine.requests[-1].messages[0].content
-
-
-async def test_websocket_compact_new_chain(running: InProcessService) -> None:
-    _, reported = await request(running, {"model": MODEL, "input": CONVERSATION}, "/v1/responses/compact")
-    async with responses_socket(running) as talk:
-        await talk.response(
-            store=False, input=[*reported["output"], input_message("user", "Continue.")], tools=[]
-        )

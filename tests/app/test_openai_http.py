@@ -176,7 +176,6 @@ async def test_who_sends_no_token_shares_with_nobody(running: InProcessService) 
     ("path", "body"),
     [
         ("/v1/chat/completions", HELLO),
-        ("/v1/completions", {"model": "midstream-demo", "prompt": "Hello."}),
         ("/v1/responses", {"model": "midstream-demo", "input": "Hello."}),
         ("/v1/responses", {"model": "midstream-demo", "input": "Hello.", "store": False}),
         ("/v1/messages", HELLO | {"max_tokens": 10}),

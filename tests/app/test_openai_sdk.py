@@ -165,31 +165,3 @@ async def test_a_format_that_can_not_be_compiled_is_refused_by_the_clients_name_
         await sdk.chat.completions.create(model=MODEL, messages=HELLO, extra_body={"guided_regex": "("})
     assert (refused.value.param, refused.value.code) == ("guided_regex", "bad_params")
     assert running.engine.requests == []
-
-
-async def test_the_operators_system_prompt_is_no_part_of_it(tmp_path: Path) -> None:
-    async with serving(tmp_path, system_prompt="Be kind.") as running, client_of(running) as sdk:
-        await sdk.completions.create(model=MODEL, prompt="Hello")
-        (request,) = running.engine.requests
-    assert (request.messages, request.shares_system) == ((Message("user", "Hello"),), False)
-
-
-async def test_filters_limits_and_the_window_hold_here_too(tmp_path: Path) -> None:
-    path = tmp_path / "filters.toml"
-    path.write_text('[filters.input]\nwords = ["darn"]\n[filters.output]\nwords = ["heck"]\n')
-    async with (
-        serving(tmp_path, config=str(path), messages_per_minute=4) as running,
-        client_of(running) as sdk,
-    ):
-        for prompt, code in (("Oh DARN it.", "filtered"), ("word " * 5000, "context_length_exceeded")):
-            with pytest.raises(openai.BadRequestError) as refused:
-                await sdk.completions.create(model=MODEL, prompt=prompt)
-            assert refused.value.code == code
-        running.engine.script(["What the", " he", "ck", " more"])
-        completion = await sdk.completions.create(model=MODEL, prompt="So")
-        assert (completion.choices[0].text, completion.choices[0].finish_reason) == (
-            "What the ",
-            "content_filter",
-        )
-        with pytest.raises(openai.RateLimitError):
-            await sdk.completions.create(model=MODEL, prompt=["A", "B"])

@@ -20,8 +20,7 @@ AT_ONCE = {"chars_per_s": 0}
 SLOWEST = 0.01
 """A character in a hundred seconds."""
 HEADERS = {"Authorization": f"Bearer {KEY}"}
-NOT_READ_ALONG = ("completions", "realtime")
-STREAMS = [way for way in ENDPOINTS if way.name not in NOT_READ_ALONG]
+STREAMS = [way for way in ENDPOINTS if way.name != "realtime"]
 MAY_COME_WHOLE = [way for way in STREAMS if way.name in ("chat completions", "messages", "responses")]
 
 

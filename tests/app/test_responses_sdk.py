@@ -97,3 +97,16 @@ async def test_a_response_that_was_cut_is_incomplete(sdk: AsyncOpenAI, running: 
     assert last.response.incomplete_details is not None
     assert last.response.incomplete_details.reason == "max_output_tokens"
     assert last.response.output[0].status == "incomplete"  # type: ignore[union-attr]
+
+
+async def test_responses_come_over_a_socket(sdk: AsyncOpenAI, running: InProcessService) -> None:
+    running.engine.script("Good day to you.")
+    async with sdk.responses.connect() as connection:
+        await connection.response.create(model=MODEL, input="Hello!")
+        text = ""
+        async for event in connection:
+            if event.type == "response.output_text.delta":
+                text += event.delta
+            if event.type == "response.completed":
+                break
+    assert text == "Good day to you."

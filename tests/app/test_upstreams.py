@@ -123,26 +123,26 @@ async def chained_services(folder: Path) -> AsyncIterator[tuple[InProcessService
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "script"),
+    ("body", "script"),
     [
-        ("chat/completions", {"messages": CALLED, "tools": TOOLS}, [Thought("Hm."), "I see: ", Call("look", '{"at":2}', "c_2")]),
-        ("chat/completions", {"messages": CALLED, "tools": TOOLS, "tool_choice": "required"}, [Call("look", "{}", "c_2")] * 2),
-        ("chat/completions", {"messages": CALLED[:1], "response_format": {"type": "json_object"}}, ["{}"]),
-        ("chat/completions", {"messages": CALLED[:1], "guided_regex": "a+", "min_p": 0.1}, ["aaa"]),
-        ("chat/completions", {"messages": CALLED[:1], "reasoning_effort": "none"}, ["So."]),
-        ("chat/completions", {"messages": CALLED[:1], "logprobs": True, "top_logprobs": 2}, ["Grüß", " Gott", " 👍!"]),
-        ("completions", {"prompt": "Once", "ignore_eos": True, "logprobs": 1}, [" upon", " a time"]),
+        ({"messages": CALLED, "tools": TOOLS}, [Thought("Hm."), "I see: ", Call("look", '{"at":2}', "c_2")]),
+        ({"messages": CALLED, "tools": TOOLS, "tool_choice": "required"}, [Call("look", "{}", "c_2")] * 2),
+        ({"messages": CALLED[:1], "response_format": {"type": "json_object"}}, ["{}"]),
+        ({"messages": CALLED[:1], "guided_regex": "a+", "min_p": 0.1}, ["aaa"]),
+        ({"messages": CALLED[:1], "reasoning_effort": "none"}, ["So."]),
+        ({"messages": CALLED[:1], "logprobs": True, "top_logprobs": 2}, ["Grüß", " Gott", " 👍!"]),
+        ({"messages": CALLED[:1], "ignore_eos": True}, [" upon", " a time"]),
     ],
 )  # fmt: skip
 async def test_a_request_through_two_services_is_the_same_as_to_the_inner_one(
-    path: str, body: dict[str, Any], script: list[Step], tmp_path: Path
+    body: dict[str, Any], script: list[Step], tmp_path: Path
 ) -> None:
     async with chained_services(tmp_path) as (inner, outer):
         reported = []
         for service in (inner, outer):
             inner.engine.script(script)
             asked = body | {"model": "midstream-demo", "max_tokens": 50}
-            answer = await service.request("POST", f"/v1/{path}", json=asked)
+            answer = await service.request("POST", "/v1/chat/completions", json=asked)
             assert answer.status_code == 200, answer.text
             (choice,) = answer.json()["choices"]
             reported.append((choice, answer.json()["usage"]["completion_tokens"]))
@@ -168,8 +168,6 @@ async def test_what_an_upstream_can_not_follow_is_refused_by_name(
         ):
             answer = await client.post("/chat/completions", json=hello | fields)
             assert (answer.status_code, answer.json()["error"]["param"]) == (400, name)
-        answer = await client.post("/completions", json={"model": "model", "prompt": "hello"})
-        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "prompt")
     assert not server.bodies
 
 

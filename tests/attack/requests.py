@@ -18,7 +18,6 @@ _RUN = {"threadId": "t", "runId": "r", "messages": [{"id": "m", **MESSAGE}]}
 
 STREAMED: dict[str, dict[str, Any]] = {
     COMPLETIONS: {"model": MODEL, "messages": [MESSAGE], "max_tokens": 1_000, "stream": True},
-    "/v1/completions": {"model": MODEL, "prompt": "Hello.", "max_tokens": 1_000, "stream": True},
     RESPONSES: {"model": MODEL, "input": "Hello.", "max_output_tokens": 1_000, "stream": True},
     "/v1/messages": {"model": MODEL, "messages": [MESSAGE], "max_tokens": 1_000, "stream": True},
     "/v1/ag-ui": _RUN | {"forwardedProps": {"max_tokens": 1_000}},
@@ -30,8 +29,6 @@ STREAMED: dict[str, dict[str, Any]] = {
 }
 """A long reply as a stream, by each endpoint that has such."""
 WHOLE: dict[str, dict[str, Any]] = {
-    "/v1/responses/input_tokens": {"model": MODEL, "input": "Hello."},
-    "/v1/responses/compact": {"model": MODEL, "input": "Hello."},
     "/v1/messages/count_tokens": {"model": MODEL, "messages": [MESSAGE]},
     "/v1/embeddings": {"model": "vectors", "input": "Hello."},
     SPEECH: {"model": VOICE, "voice": "en-us", "input": "Hello."},

@@ -37,7 +37,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 async def test_a_reply_ends_once_and_its_history_is_what_was_sent_whichever_door_it_came_by(
     server: ServerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The readers of an event stream and of a background response resume where they were."""
+    """The readers of an event stream resume where they were."""
     async with asyncio.timeout(AT_MOST_S), AsyncExitStack() as stack:
         places, replies = dict[str, str](), dict[str, Reply]()
         for endpoint in KEEPS:
@@ -45,9 +45,7 @@ async def test_a_reply_ends_once_and_its_history_is_what_was_sent_whichever_door
             monkeypatch.setattr(endpoints, "CHAT_ID", places[endpoint.name])
             replies[endpoint.name] = await stack.enter_async_context(open_reply(server, endpoint))
         seen = {name: await reply.text(FIRST_WORDS) for name, reply in replies.items()}
-        client = await stack.enter_async_context(httpx.AsyncClient(base_url=server.url))
-        client.headers["Authorization"] = f"Bearer {KEY}"
-        background = await until_killed(server, client)
+        server.kill()
         with suppress(httpx.HTTPError, ConnectionClosed):
             await stack.aclose()
         server.start()
@@ -63,13 +61,13 @@ async def test_a_reply_ends_once_and_its_history_is_what_was_sent_whichever_door
                     [await ann.get() for _ in range(resumed["replayed"])], history[-1]["content"]
                 )
                 assert resumed["live"] is None
-        async with httpx.AsyncClient(base_url=server.url, headers=client.headers) as again:
+        headers = {"Authorization": f"Bearer {KEY}"}
+        async with httpx.AsyncClient(base_url=server.url, headers=headers) as again:
             for name in ("responses", "responses socket"):
                 reported = await ended(again, replies[name].events[0]["response"]["id"])
                 (message,) = reported["output"]
                 assert (reported["status"], message["status"]) == ("failed", "incomplete")
                 assert message["content"][0]["text"].startswith(seen[name])
-            await follow_to_end(again, background)
             stream = f"/v1/ai-sdk/chat/{places['ai sdk']}/stream?client_id=ann"
             assert (await again.get(stream)).status_code == 204  # nothing is written any more
             native = [one for one in ann.seen if one.get("conversation_id") == places["native"]]
@@ -102,39 +100,12 @@ def assert_reported_once(events: list[Frame], content: str) -> None:
     assert "".join(one["text"] for one in events if one["type"] == "delta") == content
 
 
-async def until_killed(server: ServerProcess, client: httpx.AsyncClient) -> list[Frame]:
-    """Return the events of a background response, during which the service is killed."""
-    frames_for = {"model": "midstream-demo", "input": "Hello?", "background": True, "stream": True}
-    events = list[Frame]()
-    with suppress(httpx.HTTPError):
-        async with client.stream("POST", "/v1/responses", json=frames_for) as answer:
-            async for line in answer.aiter_lines():
-                if line.startswith("data: "):
-                    events.append(json.loads(line.removeprefix("data: ")))
-                if len(events) == 9:
-                    server.kill()
-    return events
-
-
 async def ended(client: httpx.AsyncClient, response_id: str) -> Frame:
     """Return a stored response, once it is no longer being written."""
     while True:
         reported: Frame = (await client.get(f"/v1/responses/{response_id}")).json()
         if reported["status"] != "in_progress":
             return reported
-
-
-async def follow_to_end(client: httpx.AsyncClient, events: list[Frame]) -> None:
-    """Follow a background response from where its reader was to its only end."""
-    response_id = events[0]["response"]["id"]
-    reported = await ended(client, response_id)
-    follow = {"stream": "true", "starting_after": str(events[-1]["sequence_number"])}
-    answer = await client.get(f"/v1/responses/{response_id}", params=follow)
-    rest = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith('data: {"')]
-    text = "".join(one["delta"] for one in events + rest if one["type"] == "response.output_text.delta")
-    assert text == reported["output"][0]["content"][0]["text"]
-    ends = [one["type"] for one in events + rest if one["type"] in ("response.failed", "response.completed")]
-    assert ends == ["response.failed"]
 
 
 async def events(client: httpx.AsyncClient, place: str, last: str) -> list[Frame]:

@@ -54,7 +54,7 @@ from sessions.conversation.history_page import ShownMessage
 from sessions.errors import Refused
 from sessions.events import CallState, Reason, ShownCall
 from sessions.limits.slots import on_behalf_of
-from sessions.running.ephemeral import EphemeralReply, EphemeralRequest, Piece, ReasoningPiece, TextPiece
+from sessions.running.ephemeral import EphemeralReply, Piece, ReasoningPiece, TextPiece
 from sessions.service import Sessions
 from sessions.turn.message_request import GenerationConfig, OfferedTool
 from sessions.turn.tool_calls import CallAnswer, Decision, Result
@@ -107,10 +107,7 @@ class AguiEndpoint(SingleReplyEndpoint[RunInput]):
 
     read = staticmethod(run_input)
     names = staticmethod(names_of)
-
-    def turn_requests(self, request: RunInput, limits: Limits) -> tuple[EphemeralRequest]:
-        """Return the turn's request. Raises Problem."""
-        return (ask_of(request, limits),)
+    turn_request = staticmethod(ask_of)
 
     def refusal(self, refused: Refused) -> Response:
         """Return the event that would have ended the run, with an HTTP status."""

@@ -47,12 +47,11 @@ from connections.http import (
     refusal,
     sse,
 )
-from connections.protocol.base import Limits
 from engine.messages import ToolCall
 from sessions.errors import Overloaded, Refused
 from sessions.events import Done, Reason
 from sessions.limits.rates import FrameCost
-from sessions.running.ephemeral import EphemeralReply, EphemeralRequest, Piece, ReasoningPiece, TextPiece
+from sessions.running.ephemeral import EphemeralReply, Piece, ReasoningPiece, TextPiece
 from sessions.service import Sessions
 
 R = TypeVar("R", bound=CountRequest)
@@ -103,10 +102,7 @@ class MessagesEndpoint(_AnthropicEndpoint[MessageRequest], SingleReplyEndpoint[M
     """Answers messages."""
 
     read = staticmethod(parse_message_request)
-
-    def turn_requests(self, request: MessageRequest, limits: Limits) -> tuple[EphemeralRequest]:
-        """Return the turn's request. Raises Problem."""
-        return (message_turn_request(request, limits),)
+    turn_request = staticmethod(message_turn_request)
 
     async def send_reply(self, exchange: Exchange, request: MessageRequest, reply: EphemeralReply) -> None:
         """Send a reply as a stream of events, or whole. Raises Problem if a whole one has no regular end."""
@@ -131,10 +127,7 @@ class CountTokensEndpoint(_AnthropicEndpoint[CountRequest]):
     counts: ClassVar[FrameCost] = FrameCost.READ
 
     read = staticmethod(parse_count_request)
-
-    def turn_requests(self, request: CountRequest, limits: Limits) -> tuple[EphemeralRequest]:
-        """Return the request to count. Raises Problem."""
-        return (count_turn_request(request, limits),)
+    turn_request = staticmethod(count_turn_request)
 
     async def answer(
         self,
@@ -144,7 +137,7 @@ class CountTokensEndpoint(_AnthropicEndpoint[CountRequest]):
         body_lease: ExitStack,  # noqa: ARG002 - held until all is counted
     ) -> None:
         """Answer with the count. Raises Refused."""
-        (ask,) = await self.build_requests(exchange, caller, request)
+        ask = await self.build_request(exchange, caller, request)
         tokens = await self.sessions.ephemeral.count(caller.owner, ask)
         await exchange.answer(json_response(TokensCount(tokens), headers={"Request-Id": request_id()}))
 

@@ -48,7 +48,7 @@ from connections.authentication.caller import Caller, can_reconnect
 from connections.http import Exchange
 from connections.protocol.base import Limits
 from connections.protocol.params import MAX_SYSTEM_CHARS
-from engine.messages import Message, ReplySpec
+from engine.messages import Message
 from engine.served_models import ServedModel
 from engine.vision.image import together
 from sessions.errors import BadParams, Overloaded
@@ -64,14 +64,10 @@ T = TypeVar("T")
 _NOT_STORABLE = (
     "This request can't be stored: it has assistant messages, calls or more than one kind of input, or its key "
     "is not secret (without authentication, send a random key of at least 22 characters). "
-    "Leave `{}` out, or set `store` to false."
+    "Leave `conversation` out."
 )
 _HISTORY_TOO_LONG = (
     "The history exceeds the context window: set `truncation` to `auto`, or start a new conversation."
-)
-_SUMMARY_PROMPT = (
-    "Write a summary of the conversation above for an assistant that continues it and can't read it: "
-    "what was asked, what is known, what was decided, and what is still to be done. Write the summary alone."
 )
 
 
@@ -99,7 +95,6 @@ class CreationContext(msgspec.Struct, frozen=True):
     request: Creation
     model: ServedModel
     limits: Limits
-    stream_id: str | msgspec.UnsetType
     before: tuple[Message, ...]
     previous: StoredResponse | None = None
     exchange: Exchange | None = None
@@ -131,7 +126,6 @@ class CreationContext(msgspec.Struct, frozen=True):
             name=name,
             logprobs=includes_logprobs(self.request),
             encrypts_reasoning=ENCRYPTED_REASONING in (self.request.include or ()),
-            stream_id=self.stream_id,
             namespaces=self.namespaces,
         )
 
@@ -150,7 +144,6 @@ class ResponseCreator:
         request: Creation,
         *,
         before: Sequence[Message] | None = None,
-        stream_id: str | msgspec.UnsetType = msgspec.UNSET,
         exchange: Exchange | None = None,
     ) -> StartedResponse:
         """Begin a response. `before`: the messages before its input, if they are not stored. Raises Refused.
@@ -158,7 +151,7 @@ class ResponseCreator:
         `exchange`: None on a socket; by HTTP, long requests are processed outside the event loop.
         """
         with on_behalf_of(caller.store_group):
-            context = await self._context(caller, request, exchange, before=before, stream_id=stream_id)
+            context = await self._context(caller, request, exchange, before)
             user_input = None
             if before is None:
                 user_input = await self._run_in_thread(context, lambda: self._input(context))
@@ -168,23 +161,12 @@ class ResponseCreator:
             except BadParams as refused:
                 raise with_client_field(refused, field_names()) from None
 
-    async def ask(self, caller: Caller, request: Creation, exchange: Exchange) -> EphemeralRequest:
-        """Return a response's request as one for a turn without a conversation. Raises Refused."""
-        if request.conversation is not None:
-            why = "Conversations are not supported here: send `previous_response_id`."
-            raise invalid("conversation", why, code="unsupported_parameter")
-        with on_behalf_of(caller.store_group):
-            context = await self._context(caller, request, exchange)
-        return await self._turn_request(context)
-
     async def _context(
         self,
         caller: Caller,
         request: Creation,
         exchange: Exchange | None,
-        *,
-        before: Sequence[Message] | None = None,
-        stream_id: str | msgspec.UnsetType = msgspec.UNSET,
+        before: Sequence[Message] | None,
     ) -> CreationContext:
         """Read what a request continues. Raises Refused."""
         model = self._request_context.model(request.model, caller.grant)
@@ -197,7 +179,7 @@ class ResponseCreator:
                 await ConversationStore(self.response_store).find(caller.owner, conversation_id)
         previous = await self._previous(caller, request) if before is None else None
         history = tuple(before or ()) if previous is None else previous.messages
-        return CreationContext(caller, request, model, limits, stream_id, history, previous, exchange)
+        return CreationContext(caller, request, model, limits, history, previous, exchange)
 
     async def _previous(self, caller: Caller, request: Creation) -> StoredResponse | None:
         """Return the response that a request continues: the named one, or the one whose calls it answers.
@@ -228,9 +210,8 @@ class ResponseCreator:
         note = ResponseNote(context.response("", ""), context.system, context.namespaces)
         if not can_reconnect(context.caller) or len(encode_note(note)) > MAX_NOTE_BYTES:
             user_input = None
-        for field in ("conversation", "background"):
-            if user_input is None and getattr(request, field):
-                raise invalid(field, _NOT_STORABLE.format(field), code="unsupported_parameter")
+        if user_input is None and request.conversation is not None:
+            raise invalid("conversation", _NOT_STORABLE, code="unsupported_parameter")
         return user_input
 
     async def _run_in_thread(self, context: CreationContext, work: Callable[[], T]) -> T:
@@ -255,7 +236,7 @@ class ResponseCreator:
                 return await self._start_stored(context, user_input)
             except Overloaded:  # no more calls may be open: a reply that is not stored leaves none open
                 request = context.request
-                if not request.tools or request.previous_response_id is not None or request.background:
+                if not request.tools or request.previous_response_id is not None:
                     raise
         return await self._start_unstored(context)
 
@@ -312,7 +293,7 @@ class ResponseCreator:
             context.encoder(response, ref.name),
             stored.turn_id,
             lambda: store.stop(caller.owner, conversation_id, stored.turn_id),
-            partial(store.forget, stored) if request.background else abandon,
+            abandon,
         )
 
 
@@ -381,22 +362,3 @@ def _generation(context: CreationContext, system: str, ask: EphemeralRequest) ->
         only=tuple(sorted(context.caller.grant.models)),
         chars_per_s=None if context.streams else 0.0,
     )
-
-
-def summary_request(ask: EphemeralRequest, instructions: str | None) -> EphemeralRequest:
-    """Return `ask` as a request for a summary. `instructions`: the client's for the summary."""
-    messages_to_summarize = ask.messages[1:] if instructions else ask.messages
-    prompt = f"{_SUMMARY_PROMPT}\n\n{instructions}" if instructions else _SUMMARY_PROMPT
-    return msgspec.structs.replace(
-        ask,
-        messages=(*map(_without_tools, messages_to_summarize), Message("user", prompt)),
-        spec=ReplySpec(reasoning="off"),
-    )
-
-
-def _without_tools(message: Message) -> Message:
-    """Return a message for a model that is offered no tools."""
-    if message.role == "tool":
-        return Message("user", f"Result of a call: {message.content}")
-    calls = "".join(f"\nCalled {call.name} with {call.arguments}." for call in message.calls)
-    return Message(message.role, f"{message.content}{calls}".strip()) if calls else message

@@ -94,11 +94,7 @@ def call_item(call: ToolCall, item_id: str, namespaces: Mapping[str, str]) -> sc
 
 
 class ResponsesEncoder:
-    """Converts one response. `name`: the common part of its items' ids. `logprobs`, `encrypts_reasoning`: the client's options.
-
-    In a background response, a text's events take as many numbers as the text has code points. So a number means
-    the same place however pieces were merged; see `events_after`.
-    """
+    """Converts one response. `name`: the common part of its items' ids. `logprobs`, `encrypts_reasoning`: the client's options."""
 
     def __init__(
         self,
@@ -107,7 +103,6 @@ class ResponsesEncoder:
         name: str,
         logprobs: bool = False,
         encrypts_reasoning: bool = False,
-        stream_id: str | msgspec.UnsetType = msgspec.UNSET,
         namespaces: Mapping[str, str] | None = None,
     ) -> None:
         """`namespaces`: as in `call_item`."""
@@ -115,10 +110,8 @@ class ResponsesEncoder:
         self._name = name
         self._logprobs = logprobs
         self._encrypts_reasoning = encrypts_reasoning
-        self._stream_id = stream_id
         self._namespaces = namespaces or {}
         self._next = 0
-        self._by_position = response.background
         self._done: list[schema.Output] = []
         self._open_item: _OpenItem | None = None
 
@@ -225,13 +218,11 @@ class ResponsesEncoder:
     def _numbered(
         self, events: Iterator[schema.StreamEvent] | Sequence[schema.StreamEvent]
     ) -> list[schema.StreamEvent]:
-        numbered: list[schema.StreamEvent] = []
-        for event in events:
-            is_text = self._by_position and isinstance(event, schema.TextDelta | schema.ReasoningDelta)
-            self._next += max(1, len(event.delta)) if is_text else 1  # type: ignore[union-attr]
-            numbered.append(
-                msgspec.structs.replace(event, sequence_number=self._next - 1, stream_id=self._stream_id)
-            )
+        numbered: list[schema.StreamEvent] = [
+            msgspec.structs.replace(event, sequence_number=number)
+            for number, event in enumerate(events, self._next)
+        ]
+        self._next += len(numbered)
         return numbered
 
 
@@ -273,21 +264,6 @@ def terminal_event(response: schema.Response) -> schema.StreamEvent:
             return schema.ResponseIncomplete(response=response)
 
 
-def events_after(events: Sequence[schema.StreamEvent], number: int | None) -> Sequence[schema.StreamEvent]:
-    """Return the events of a background response after a number; None: all events of any response."""
-    if number is None:
-        return events
-    return [cut for event in events if (cut := _event_after(event, number)) is not None]
-
-
-def _event_after(event: schema.StreamEvent, number: int) -> schema.StreamEvent | None:
-    if event.sequence_number <= number:
-        return None
-    if isinstance(event, schema.TextDelta | schema.ReasoningDelta):
-        return msgspec.structs.replace(event, delta=event.delta[-(event.sequence_number - number) :])
-    return event
-
-
 def encode_sse(events: Sequence[schema.StreamEvent]) -> bytes:
     """Return server-sent events."""
     return b"".join(sse(_encode(event), str(event.__struct_config__.tag)) for event in events)
@@ -321,7 +297,6 @@ def initial_response(request: Creation, *, response_id: str, model: str, created
         frequency_penalty=request.frequency_penalty or 0.0,
         top_logprobs=request.top_logprobs or 0,
         truncation="auto" if request.truncation == "auto" else "disabled",
-        background=bool(request.background),
         metadata=request.metadata or {},
         safety_identifier=request.safety_identifier,
         prompt_cache_key=request.prompt_cache_key,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
@@ -25,34 +24,29 @@ from connections.api.endpoint import (
 )
 from connections.api.requests import Problem, decode_request, invalid, invalid_field, problem_of
 from connections.api.responses import schema
-from connections.api.responses.creator import ResponseCreator, StartedResponse, summary_request
+from connections.api.responses.creator import ResponseCreator, StartedResponse
 from connections.api.responses.encoder import (
     ItemWithImages,
-    ResponsesEncoder,
     encode_lines,
     encode_sse,
-    events_after,
     output_messages,
     problem_at_end,
-    usage_of,
     with_images,
 )
 from connections.api.responses.parser import (
     ConversationFields,
     Creation,
     check_metadata,
-    encode_opaque,
     messages_of,
     parse_response_request,
 )
-from connections.api.responses.schema import Compaction, CompactionItem, Counted, Deleted, Items
+from connections.api.responses.schema import Deleted, Items
 from connections.api.responses.store import (
     ConversationStore,
     ResponseStore,
     StoredConversation,
     StoredResponse,
     group_into_turns,
-    item_not_found,
 )
 from connections.authentication.access import TICKET, AccessControl, bearer
 from connections.authentication.caller import Caller, caller_of, client_id_of
@@ -69,17 +63,16 @@ from connections.limiters import EndpointCounters, Limiters
 from connections.manager import ConnectionLifecycle
 from connections.protocol import codec
 from connections.protocol.base import KeyScope, ServerFrame
-from connections.protocol.errors import BadFrame, Close, CloseCode, shorten
+from connections.protocol.errors import Close, CloseCode
 from connections.protocol.frames import Error, Frame
 from connections.websocket_endpoint import MultilineTransport, WebSocketTransport
 from engine.messages import Message
 from engine.vision.image import Image
 from sessions.conversation.conversation import refusal_of
-from sessions.errors import Conflict, Overloaded, Refused
+from sessions.errors import Conflict, Refused
 from sessions.limits.rates import FrameCost, RateLimited
 from sessions.limits.slots import on_behalf_of
 from sessions.records import MessageRecord
-from sessions.running.ephemeral import TextPiece
 from sessions.turn.tool_calls import as_written
 
 SCOPES = {"POST": KeyScope.CHAT, "DELETE": KeyScope.MANAGE}
@@ -98,61 +91,47 @@ PATH = "/v1/responses"
 CONVERSATIONS = "/v1/conversations"
 _SLOW_READER = Close(CloseCode.OVERLOAD, "The reader is too slow; reconnect.")
 PendingWork = Coroutine[Any, Any, None]
-MAX_STREAM_ID = 128
 _CANCELS = ("midstream:response.cancel", "response.cancel")
-MAX_STREAMS = 32
-"""Streams in use at once."""
-MAX_UNSTORED = 64
-MAX_UNSTORED_BYTES = 256 * 1024
-"""Bytes of the unstored conversations that a socket's client may continue; the oldest ones are forgotten."""
-MAX_NEWEST_BYTES = 1024 * 1024
-"""Bytes of the newest one if no others are kept, so that a client can continue a long conversation."""
+MAX_UNSTORED_BYTES = 1024 * 1024
+"""Bytes of the unstored conversation that a socket's client may continue."""
 
 
-class ResponseRequestEndpoint(HttpEndpoint[Creation]):
-    """Answers requests whose bodies are requests for a response."""
+class ResponsesEndpoint(HttpEndpoint[Creation]):
+    """Answers requests for responses."""
 
     endpoint: ClassVar[EndpointName] = EndpointName.RESPONSES
 
     def __init__(self, creator: ResponseCreator, request_context: RequestContext) -> None:
         super().__init__(request_context)
-        self.creator = creator
+        self._creator = creator
 
     read = staticmethod(parse_response_request)
-
-
-class ResponsesEndpoint(ResponseRequestEndpoint):
-    """Answers requests for responses."""
 
     async def serve(
         self, exchange: Exchange, caller: Caller, request: Creation, body_lease: ExitStack
     ) -> None:
         """Answer a request. Raises Refused."""
-        started = await self.creator.create(caller, request, exchange=exchange)
+        started = await self._creator.create(caller, request, exchange=exchange)
         body_lease.close()
         try:
-            if request.background and not request.stream:
-                await exchange.answer(json_response(started.encoder.response))
-            else:
-                await (stream if request.stream else _send_complete)(exchange, started)
+            await (_send_stream if request.stream else _send_complete)(exchange, started)
         finally:
             started.abandon()
 
 
-async def stream(exchange: Exchange, started: StartedResponse, *, after: int | None = None) -> None:
-    """Send a response as events. `after`: the number of the reader's last event."""
+async def _send_stream(exchange: Exchange, started: StartedResponse) -> None:
     answer, encoder = started.answer, started.encoder
     answer.cut_off = exchange.cut_off
     await exchange.begin_events(started.request_id, ignored_header(started.answer))
-    await exchange.write(encode_sse(events_after(encoder.begin(), after)))
+    await exchange.write(encode_sse(encoder.begin()))
     try:
         async for piece in answer:
-            if events := events_after(encoder.piece(piece), after):
+            if events := encoder.piece(piece):
                 await exchange.write(encode_sse(events))
         last = encoder.end(answer.ended, answer.model, int(time.time()))
     except Refused as refused:  # its conversation was deleted
         last = encoder.fail(problem_of(refused))
-    await exchange.write(encode_sse(events_after(last, after)) + SSE_DONE, more=False)
+    await exchange.write(encode_sse(last) + SSE_DONE, more=False)
 
 
 async def _send_complete(exchange: Exchange, started: StartedResponse) -> None:
@@ -166,51 +145,6 @@ async def _send_complete(exchange: Exchange, started: StartedResponse) -> None:
     encoder.end(answer.ended, answer.model, int(time.time()))
     headers = {"X-Request-Id": started.request_id, **ignored_header(started.answer)}
     await exchange.answer(json_response(encoder.response, headers=headers))
-
-
-class InputTokensEndpoint(ResponseRequestEndpoint):
-    """Counts tokens. It begins no turn, so it is a read."""
-
-    counts: ClassVar[FrameCost] = FrameCost.READ
-
-    async def serve(
-        self, exchange: Exchange, caller: Caller, request: Creation, body_lease: ExitStack
-    ) -> None:
-        """Answer a request. Raises Refused."""
-        ask = await self.creator.ask(caller, request, exchange)
-        tokens = await self.creator.sessions.ephemeral.count(caller.owner, ask)
-        body_lease.close()
-        await exchange.answer(json_response(Counted(input_tokens=tokens)))
-
-
-class CompactionEndpoint(ResponseRequestEndpoint):
-    """Has the model write a summary, in a turn like others: counted, filtered, and stopped if its client leaves."""
-
-    async def serve(
-        self, exchange: Exchange, caller: Caller, request: Creation, body_lease: ExitStack
-    ) -> None:
-        """Answer a request. Raises Refused."""
-        ask = summary_request(await self.creator.ask(caller, request, exchange), request.instructions)
-        await self.request_context.count(caller)
-        reply = await self.creator.sessions.ephemeral.answer(caller.owner, ask)
-        body_lease.close()
-        try:
-            summary = "".join([piece.text async for piece in reply if isinstance(piece, TextPiece)])
-        finally:
-            reply.cancel()
-        if (problem := problem_at_end(reply.ended)) is not None:
-            raise problem
-        if not summary.strip():
-            raise Problem(503, "The model produced no summary; try again.", code="empty_summary")
-        name = reply.turn_id.removeprefix("turn_")
-        item = CompactionItem(id=f"cmp_{name}", encrypted_content=encode_opaque(summary.strip()))
-        compaction = Compaction(
-            id=f"resp_{name}",
-            created_at=int(time.time()),
-            output=(item,),
-            usage=usage_of(reply.ended.usage),
-        )
-        await exchange.answer(json_response(compaction))
 
 
 class StoredEndpoint(HttpEndpoint[F]):
@@ -250,35 +184,17 @@ class StoredResponseEndpoint(StoredEndpoint[None]):
         """Return nothing: the URL has all."""
 
     async def show(self, exchange: Exchange, caller: Caller, _: None) -> None:
-        """Answer with the response in its current state, or as it is written. Raises Refused."""
+        """Answer with the response in its current state. Raises Refused."""
+        if exchange.request.query_params.get("stream") == "true":
+            raise invalid("stream", "A response can't be streamed again.", code="unsupported_parameter")
         kept = await self._found(exchange, caller)
-        query = exchange.request.query_params
-        if query.get("stream") != "true":
-            await exchange.answer(json_response(kept.resource))
-            return
-        after = _number(exchange.request, "starting_after")
-        if not kept.note.response.background:
-            raise invalid("stream", "Only responses created with `background` can be streamed again.")
-        stored = await self.response_store.follow(caller.owner, kept)
-        encoder = ResponsesEncoder(kept.note.response, name=kept.ref.name, namespaces=kept.note.namespaces)
-        started = StartedResponse(stored, encoder, kept.ref.turn_id, _nothing, _nothing)
-        try:
-            await stream(exchange, started, after=after)
-        finally:
-            self.response_store.forget(stored)
-
-    async def cancel(self, exchange: Exchange, caller: Caller, _: None) -> None:
-        """Stop the response; an ended one stays as it is. Raises Refused."""
-        kept = await self._found(exchange, caller)
-        await self.response_store.cancel(caller.owner, kept)
-        now = await self.response_store.find(caller.owner, kept.ref.response_id) or kept
-        await exchange.answer(json_response(now.resource))
+        await exchange.answer(json_response(kept.resource))
 
     async def delete(self, exchange: Exchange, caller: Caller, _: None) -> None:
         """Delete the response; after the last its conversation, unless a client named it. Raises Refused."""
         kept = await self._found(exchange, caller)
         if not kept.has_ended:
-            raise Problem(409, "The response is still running: cancel it first.", code="conflict")
+            raise Problem(409, "The response is still running: stop it first.", code="conflict")
         try:
             await self.response_store.delete(caller.owner, kept)
         except Conflict:
@@ -310,10 +226,10 @@ async def item_page(items: list[ItemWithImages], request: Request, shown: ImageL
         if after not in ids:
             raise invalid_field("after", "is not the ID of one of these items.")
         items = items[ids.index(after) + 1 :]
-    limit = _number(request, "limit")
-    limit = DEFAULT_ITEMS if limit is None else limit
+    text = query.get("limit", str(DEFAULT_ITEMS))
+    limit = int(text) if text.isascii() and text.isdecimal() and len(text) < 5 else 0  # noqa: PLR2004 - digits
     if not 1 <= limit <= MAX_ITEMS:
-        raise invalid_field("limit", f"must be from 1 to {MAX_ITEMS}.")
+        raise invalid_field("limit", f"must be a whole number from 1 to {MAX_ITEMS}.")
     page = await load_images(items[:limit], shown)
     first, last = (page[0].id, page[-1].id) if page else (None, None)
     return Items(data=page, first_id=first, last_id=last, has_more=len(items) > len(page))
@@ -330,20 +246,6 @@ async def load_images(items: Sequence[ItemWithImages], shown: ImageLoader) -> li
             break
         page.append(with_images(item, known))
     return page
-
-
-def _number(request: Request, field: str) -> int | None:
-    """Return a whole number in the query. Raises Problem."""
-    text = request.query_params.get(field)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdecimal() and len(text) <= 12):  # noqa: PLR2004 - digits of any number meant
-        raise invalid_field(field, "must be a whole number.")
-    return int(text)
-
-
-def _nothing() -> None:
-    """Do nothing: a reader that follows a response does not affect it."""
 
 
 class ConversationsEndpoint(StoredEndpoint[ConversationFields]):
@@ -379,18 +281,6 @@ class ConversationsEndpoint(StoredEndpoint[ConversationFields]):
         """Answer with a conversation. Raises Refused."""
         await exchange.answer(json_response(_conversation_resource(await self._found(exchange, caller))))
 
-    async def update(self, exchange: Exchange, caller: Caller, request: ConversationFields) -> None:
-        """Replace a conversation's metadata. Raises Refused."""
-        found = await self._found(exchange, caller)
-        if request.metadata is None:
-            raise invalid_field("metadata", "is missing.")
-        await self._admit(caller, 1)
-        await exchange.answer(
-            json_response(
-                _conversation_resource(await self._conversations.update(caller, found, request.metadata))
-            )
-        )
-
     async def delete(self, exchange: Exchange, caller: Caller, _: ConversationFields) -> None:
         """Delete a conversation. Raises Refused."""
         found = await self._found(exchange, caller)
@@ -413,18 +303,10 @@ class ConversationsEndpoint(StoredEndpoint[ConversationFields]):
         await self._admit(caller, len(steps))
         await self._conversations.add(caller, found, steps)
         now = await self._found(exchange, caller, with_path=True)
-        new = await self._shown(caller, now, [item for item in now.items if item[0].id not in before])
+        shown = partial(self.response_store.images, caller.owner, found.conversation_id)
+        new = await load_images([item for item in now.items if item[0].id not in before], shown)
         first, last = (new[0].id, new[-1].id) if new else (None, None)
         await exchange.answer(json_response(Items(data=new, first_id=first, last_id=last, has_more=False)))
-
-    async def show_item(self, exchange: Exchange, caller: Caller, _: ConversationFields) -> None:
-        """Answer with one item. Raises Refused."""
-        found = await self._found(exchange, caller, with_path=True)
-        item_id = exchange.request.path_params["item_id"]
-        items = await self._shown(caller, found, [item for item in found.items if item[0].id == item_id])
-        if not items:
-            raise item_not_found(item_id)
-        await exchange.answer(json_response(items[0]))
 
     async def delete_item(self, exchange: Exchange, caller: Caller, _: ConversationFields) -> None:
         """Delete the last item, and answer with its conversation. Raises Refused."""
@@ -458,12 +340,6 @@ class ConversationsEndpoint(StoredEndpoint[ConversationFields]):
         self.request_context.take(caller, turns)
         await self.request_context.count(caller, turns)
 
-    async def _shown(
-        self, caller: Caller, found: StoredConversation, items: list[ItemWithImages]
-    ) -> list[schema.InputItem]:
-        shown = partial(self.response_store.images, caller.owner, found.conversation_id)
-        return await load_images(items, shown)
-
 
 def _conversation_resource(found: StoredConversation) -> schema.Conversation:
     description = found.description
@@ -493,21 +369,18 @@ def responses_routes(
     items = f"{one}/items"
     return [
         WebSocketRoute(PATH, socket.handle),
-        route(f"{PATH}/input_tokens", InputTokensEndpoint(creator, request_context), "POST"),
-        route(f"{PATH}/compact", CompactionEndpoint(creator, request_context), "POST"),
         stored(response, kept, GET=kept.show, DELETE=kept.delete),
-        stored(f"{response}/cancel", kept, POST=kept.cancel),
         stored(f"{response}/input_items", kept, GET=kept.input_items),
         route(PATH, ResponsesEndpoint(creator, request_context), "POST"),
         stored(CONVERSATIONS, talk, POST=talk.create),
-        stored(one, talk, GET=talk.show, POST=talk.update, DELETE=talk.delete),
+        stored(one, talk, GET=talk.show, DELETE=talk.delete),
         stored(items, talk, GET=talk.list_items, POST=talk.add_items),
-        stored(f"{items}/{{item_id}}", talk, GET=talk.show_item, DELETE=talk.delete_item),
+        stored(f"{items}/{{item_id}}", talk, DELETE=talk.delete_item),
     ]
 
 
 class ResponsesWebSocketEndpoint(ApiWebSocketEndpoint[Caller]):
-    """Serves sockets: one response after another, or several at once. `creator` begins them."""
+    """Serves sockets: one response after another. `creator` begins them."""
 
     def __init__(
         self,
@@ -561,7 +434,7 @@ def encode(frame: Frame) -> bytes:
             return encode_lines(frame.events)
         case Error():
             why = Problem(400, frame.message, code=frame.code, retry_after_ms=frame.retry_after_ms)
-            return encode_lines([_error(why, frame.ref)])
+            return encode_lines([_error(why)])
         case _:
             return b""
 
@@ -581,15 +454,15 @@ class ResponsesSocketHandler:
         self._request_context = request_context
         self._tally = tally
         self._transport = transport
-        self._streams = ActiveStreams()
-        self._unstored = UnstoredResponses()
+        self._active: ActiveResponse | None = None
+        self._unstored = UnstoredResponse()
 
     def handle(self, connection: Connection, event: ClientEvent) -> PendingWork | None:
         """Decide at once; return work that takes time."""
         try:
             return self._dispatch(connection, event)
         except Refused as refused:
-            self._refuse(connection, refused, event.stream_id)
+            self._refuse(connection, refused)
             return None
 
     def _dispatch(self, connection: Connection, event: ClientEvent) -> PendingWork | None:
@@ -598,39 +471,40 @@ class ResponsesSocketHandler:
             case InvalidMessage():
                 raise event.refused
             case CancelResponse():
-                self._streams.stop(event.response_id, event.stream_id)
+                self._stop(event.response_id)
                 return None
             case CreateResponse():
-                if event.request.background:
-                    why = "`background` is not supported on WebSockets: leave it out, or use HTTP."
-                    raise invalid("background", why, code="unsupported_parameter")
                 self._request_context.take(connection.caller)
-                stream = self._streams.take(event.stream_id)
-                return self._run_in_stream(connection, event, stream)
+                if self._active is not None:
+                    why = "A response is being written on this connection. Send the next request when it has ended."
+                    raise invalid(None, why, code="response_in_progress")
+                self._active = ActiveResponse()
+                return self._run(connection, event.request, self._active)
             case _:
                 assert_never(event)
 
-    async def _run_in_stream(
-        self, connection: Connection, event: CreateResponse, stream: ActiveStream
-    ) -> None:
-        try:
-            refused = await refusal_of(self._respond(connection, event, stream))
-        finally:
-            self._streams.release(event.stream_id)
-        if refused is not None:
-            self._unstored.forget(event.request.previous_response_id)
-            self._refuse(connection, refused, event.stream_id)
+    def _stop(self, response_id: str | None) -> None:
+        """End the running response. Raises Problem if there is none, or it has another id."""
+        if self._active is None or response_id not in (None, self._active.response_id):
+            why = "No running response on this connection has this ID."
+            raise Problem(404, why, code="response_not_found", param="response_id")
+        self._active.end()
 
-    async def _respond(self, connection: Connection, event: CreateResponse, stream: ActiveStream) -> None:
-        """Write one response, while its client is there. Raises Refused."""
-        started = await self._creator.create(
-            connection.caller,
-            event.request,
-            before=self._unstored.get(event.request.previous_response_id),
-            stream_id=msgspec.UNSET if event.stream_id is None else event.stream_id,
-        )
+    async def _run(self, connection: Connection, request: Creation, active: ActiveResponse) -> None:
         try:
-            stream.write(started.encoder.response.id, started.stop)
+            refused = await refusal_of(self._respond(connection, request, active))
+        finally:
+            self._active = None
+        if refused is not None:
+            self._unstored.forget(request.previous_response_id)
+            self._refuse(connection, refused)
+
+    async def _respond(self, connection: Connection, request: Creation, active: ActiveResponse) -> None:
+        """Write one response, while its client is there. Raises Refused."""
+        before = self._unstored.get(request.previous_response_id)
+        started = await self._creator.create(connection.caller, request, before=before)
+        try:
+            active.begin(started.encoder.response.id, started.stop)
             await self._send_response(connection, started)
         except Disconnected:
             return
@@ -638,7 +512,7 @@ class ResponsesSocketHandler:
             started.abandon()
         response = started.encoder.response
         if response.status == "failed":
-            self._unstored.forget(event.request.previous_response_id)
+            self._unstored.forget(request.previous_response_id)
         elif not response.store:
             self._unstored.put(response.id, (*started.read, *output_messages(response.output)))
 
@@ -656,14 +530,14 @@ class ResponsesSocketHandler:
         last = encoder.end(answer.ended, answer.model, int(time.time()))
         connection.push(ResponseEvents(events=tuple(last)))
 
-    def _refuse(self, connection: Connection, refused: Refused, stream_id: str | None) -> None:
+    def _refuse(self, connection: Connection, refused: Refused) -> None:
         self._tally.sent(refused.code)
-        connection.push(ResponseEvents(events=(_error(problem_of(refused), stream_id),)))
+        connection.push(ResponseEvents(events=(_error(problem_of(refused)),)))
         if isinstance(refused, RateLimited):
             self._transport.charge()
 
 
-def _error(problem: Problem, stream_id: str | None) -> schema.ErrorEvent:
+def _error(problem: Problem) -> schema.ErrorEvent:
     sent = Refusal(
         type=type_of(problem.status),
         code=problem.code,
@@ -671,7 +545,6 @@ def _error(problem: Problem, stream_id: str | None) -> schema.ErrorEvent:
         param=problem.param,
     )
     return schema.ErrorEvent(
-        stream_id=msgspec.UNSET if stream_id is None else stream_id,
         status=problem.status,
         code=sent.code,
         message=sent.message,
@@ -681,14 +554,11 @@ def _error(problem: Problem, stream_id: str | None) -> schema.ErrorEvent:
 
 
 class _ClientMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """The root of a client's messages. `stream_id`: the stream that it belongs to."""
-
-    stream_id: str | None
+    """The root of a client's messages."""
 
     @property
-    def ref(self) -> str | None:
-        """What errors about it carry."""
-        return self.stream_id
+    def ref(self) -> None:
+        """Errors don't say which message they are about."""
 
 
 class CreateResponse(_ClientMessage, frozen=True, kw_only=True):
@@ -698,7 +568,7 @@ class CreateResponse(_ClientMessage, frozen=True, kw_only=True):
 
 
 class CancelResponse(_ClientMessage, frozen=True, kw_only=True):
-    """Stops a response: the named one, or that of the stream."""
+    """Stops the response that is being written. `response_id`: only if it has this id."""
 
     response_id: str | None
 
@@ -724,97 +594,57 @@ _head = msgspec.json.Decoder(_EventHeader)
 def decode(message: str | bytes) -> ClientEvent:
     """Return one message. Raises BadFrame if it is none."""
     head = codec.read(_head, message)
-    if head.stream_id is not None and not 0 < len(head.stream_id) <= MAX_STREAM_ID:
-        raise BadFrame(f"`stream_id` must have 1 to {MAX_STREAM_ID} characters.")
+    if head.stream_id is not None:
+        why = "A connection has one response at a time: leave `stream_id` out."
+        return InvalidMessage(refused=invalid("stream_id", why, code="unsupported_parameter"))
     if head.type in _CANCELS:
-        return CancelResponse(response_id=head.response_id, stream_id=head.stream_id)
+        return CancelResponse(response_id=head.response_id)
     if head.type != "response.create" or isinstance(message, bytes):
         why = f"Unknown event type. Supported: response.create and {_CANCELS[0]}."
-        refused = invalid("type", why, code="unsupported_event")
-        return InvalidMessage(refused=refused, stream_id=head.stream_id)
+        return InvalidMessage(refused=invalid("type", why, code="unsupported_event"))
     try:
-        return CreateResponse(request=parse_response_request(message.encode()), stream_id=head.stream_id)
+        return CreateResponse(request=parse_response_request(message.encode()))
     except Refused as why_not:
-        return InvalidMessage(refused=why_not, stream_id=head.stream_id)
+        return InvalidMessage(refused=why_not)
 
 
-class UnstoredResponses:
-    """Responses that are kept only here, while the socket is open, each with all messages up to its end."""
+class UnstoredResponse:
+    """The newest unstored response with all messages up to its end: kept only here, while the socket is open."""
 
     def __init__(self) -> None:
-        self._messages: OrderedDict[str, tuple[tuple[Message, ...], int]] = OrderedDict()
-        self._bytes = 0
+        self._kept: tuple[str, tuple[Message, ...]] | None = None
 
     def get(self, response_id: str | None) -> tuple[Message, ...] | None:
-        """Return a response's messages; None if it is not here."""
-        found = None if response_id is None else self._messages.get(response_id)
-        return None if found is None else found[0]
+        """Return the response's messages; None if it is not here."""
+        return self._kept[1] if self._kept is not None and self._kept[0] == response_id else None
 
     def put(self, response_id: str, messages: tuple[Message, ...]) -> None:
-        """Keep one, forgetting the oldest if full."""
-        size = len(msgspec.json.encode(messages))
-        self._messages[response_id] = (messages, size)
-        self._bytes += size
-        while len(self._messages) > MAX_UNSTORED or self._bytes > (
-            MAX_UNSTORED_BYTES if len(self._messages) > 1 else MAX_NEWEST_BYTES
-        ):
-            self.forget(next(iter(self._messages)))
+        """Keep a response in place of the one before, unless it is too long."""
+        fits = len(msgspec.json.encode(messages)) <= MAX_UNSTORED_BYTES
+        self._kept = (response_id, messages) if fits else None
 
     def forget(self, response_id: str | None) -> None:
         """Forget a response."""
-        if response_id is not None and (found := self._messages.pop(response_id, None)) is not None:
-            self._bytes -= found[1]
+        if self.get(response_id) is not None:
+            self._kept = None
 
 
-class ActiveStream:
-    """A place for one response at a time. `stop` ends the current one; `is_stopped`: stop it once it begins."""
+class ActiveResponse:
+    """The response that is being written, or is about to begin."""
 
     def __init__(self) -> None:
         self.response_id: str | None = None
-        self.stop: Callable[[], None] | None = None
-        self.is_stopped = False
+        self._stop: Callable[[], None] | None = None
+        self._is_stopped = False
 
-    def write(self, response_id: str, stop: Callable[[], None]) -> None:
-        """Begin a response here."""
-        self.response_id, self.stop = response_id, stop
-        if self.is_stopped:
+    def begin(self, response_id: str, stop: Callable[[], None]) -> None:
+        """Note that the response begins. `stop`: ends it; called at once if `end` was called before."""
+        self.response_id, self._stop = response_id, stop
+        if self._is_stopped:
             stop()
 
     def end(self) -> None:
-        """End the response here, also one that is about to begin."""
-        self.is_stopped = True
-        if self.stop is not None:
-            self.stop()
-
-
-class ActiveStreams:
-    """The streams in use."""
-
-    def __init__(self) -> None:
-        self._streams: dict[str | None, ActiveStream] = {}
-
-    def take(self, stream_id: str | None) -> ActiveStream:
-        """Take a stream. Raises Problem if it is in use, Overloaded if too many are."""
-        if stream_id in self._streams:
-            named = "on this connection" if stream_id is None else f'in the lane "{shorten(stream_id)}"'
-            why = f"A response is being written {named}. Send the next request when it has ended, or in another `stream_id`."
-            raise invalid("stream_id", why, code="response_in_progress")
-        if len(self._streams) >= MAX_STREAMS:
-            raise Overloaded(
-                f"{MAX_STREAMS} responses are being written on this connection, which is the limit."
-            )
-        stream = self._streams[stream_id] = ActiveStream()
-        return stream
-
-    def release(self, stream_id: str | None) -> None:
-        """Free a stream."""
-        del self._streams[stream_id]
-
-    def stop(self, response_id: str | None, stream_id: str | None) -> None:
-        """End a response: the named one, else that of the stream. Raises Problem if there is none."""
-        for name, stream in self._streams.items():
-            if stream.response_id == response_id if response_id is not None else name == stream_id:
-                stream.end()
-                return
-        why = "No running response on this connection has this ID."
-        raise Problem(404, why, code="response_not_found", param="response_id")
+        """End the response, also one that is about to begin."""
+        self._is_stopped = True
+        if self._stop is not None:
+            self._stop()

@@ -55,9 +55,9 @@ MAX_KEY_CHARS = 64
 MAX_VALUE_CHARS = 512
 _NEUTRAL: NeutralValues = {
     "prompt": ((), "Stored prompts are not supported: send `instructions` and `input`."),
+    "background": ((False,), "Responses are not written in the background: read the stream."),
     "generate": ((True,), "`generate` is not supported: leave it out."),
     "moderation": ((), "Moderation models are not supported: the operator's filters apply."),
-    "n": ((1,), "`n` must be 1: a response is one reply."),
 }
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _ROLES: dict[str, Literal["system", "user", "assistant"]] = {
@@ -71,8 +71,6 @@ OUTPUT = "function_call_output"
 """The type of an item with the result of a call."""
 _OPAQUE_PREFIX = "midstream."
 """Begins reasoning that a client should send back without reading it. It is not secret."""
-_NO_SUMMARY = "has a summary that this server did not produce."
-SUMMARY = "What was said before, as a summary:"
 _FOREIGN_REASONING = "has reasoning that this server did not produce: leave the item out."
 Tools = tuple[EngineTool, ...]
 
@@ -193,7 +191,6 @@ class Creation(BaseRequest, frozen=True, kw_only=True):
     truncation: str | None = None
     metadata: Metadata | None = None
     store: bool | None = None
-    background: bool | None = None
     previous_response_id: str | None = None
     conversation: str | ConversationName | None = None
 
@@ -362,11 +359,6 @@ def _other(item: Item, kind: str, where: str, limits: Limits, call_ids: set[str]
             if item.call_id not in call_ids:
                 raise invalid_field(f"{where}.call_id", "matches no earlier call.")
             return Message("tool", _text(item.output, f"{where}.output"), call_id=item.call_id or "")
-        case "compaction":
-            field = f"{where}.encrypted_content"
-            if (summary := decode_opaque(item.encrypted_content or "")) is None:
-                raise invalid_field(field, _NO_SUMMARY)
-            return Message("user", f"{SUMMARY}\n{summary}")
         case _:
             raise invalid(f"{where}.type", f"Unsupported item type: {kind[:64]}.")
 

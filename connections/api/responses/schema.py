@@ -15,10 +15,9 @@ ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """The root of a stream's events. `stream_id`: which of several on one WebSocket."""
+    """The root of a stream's events."""
 
     sequence_number: int = 0
-    stream_id: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class OutputText(msgspec.Struct, frozen=True, tag="output_text"):
@@ -362,30 +361,6 @@ StreamEvent = (
     | Cancelled
     | ErrorEvent
 )
-
-
-class Counted(msgspec.Struct, frozen=True, kw_only=True):
-    """The length of an input, with all that the model reads around it."""
-
-    object: Literal["response.input_tokens"] = "response.input_tokens"
-    input_tokens: int
-
-
-class CompactionItem(msgspec.Struct, frozen=True, kw_only=True, tag="compaction"):
-    """A summary. `encrypted_content`: for the client to send back unchanged."""
-
-    id: str
-    encrypted_content: str
-
-
-class Compaction(msgspec.Struct, frozen=True, kw_only=True):
-    """A replacement for an input."""
-
-    id: str
-    object: Literal["response.compaction"] = "response.compaction"
-    created_at: int
-    output: tuple[CompactionItem, ...]
-    usage: Usage
 
 
 class Deleted(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,6 @@ client brings. So all other endpoints see them, and no model runs.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from collections import deque
@@ -37,7 +36,6 @@ from connections.authentication.caller import Caller, can_reconnect
 from connections.protocol.base import Limits
 from engine.messages import Message, Tool
 from engine.vision.image import Image, together
-from sessions.commands.resumption import ReaderPosition
 from sessions.conversation.history_page import StoredTurn
 from sessions.errors import Busy, NotFound
 from sessions.records import CallRecord, MessageRecord, Owner
@@ -51,12 +49,10 @@ from sessions.turn.message_request import (
     Regenerate,
 )
 from sessions.turn.tool_calls import Result, as_written, result_text
-from sessions.turn.turn import Cancel, NullSubscriber
+from sessions.turn.turn import NullSubscriber
 
 MAX_PATH_BYTES = 4 * 1024 * 1024
 """Bytes of the messages before a response that are read: as many as a request may bring."""
-CANCEL_TIMEOUT_S = 5.0
-"""How long a cancel waits for the end that it decided."""
 MAX_REFERENCED_RESPONSES = 64
 """Responses whose items one request may name."""
 REFERENCE = "item_reference"
@@ -216,35 +212,6 @@ class ResponseStore(StoredTurns):
         noted = encode_note(note)
         if not await self.sessions.notes.keep(owner, ref.conversation_id, ref.turn_id, noted):
             raise NotFound("The conversation was deleted before the response began.")
-
-    async def follow(self, owner: Owner, kept: StoredResponse) -> StoredReply:
-        """Read a response from its beginning, as it is written. Raises Refused."""
-        record = kept.turn.record
-        stored = StoredReply(turn_id=record.turn_id, model=kept.note.response.model)
-        position = ReaderPosition(kept.turn.epoch, record.accepted_seq)
-        try:
-            await self.sessions.resume(owner, stored, kept.ref.conversation_id, position, ref=None)
-        except BaseException:
-            self.forget(stored)
-            raise
-        return stored
-
-    async def cancel(self, owner: Owner, kept: StoredResponse) -> None:
-        """End a response; return when the end is published. Raises Refused."""
-        if kept.has_ended:
-            return
-        stored = await self.follow(owner, kept)
-        try:
-            cancel = Cancel(conversation_id=kept.ref.conversation_id, turn_id=kept.ref.turn_id)
-            if self.sessions.turns.cancel(owner, cancel) is None:
-                await self.sessions.cancel_elsewhere(owner, cancel)
-            async with asyncio.timeout(CANCEL_TIMEOUT_S):
-                async for _ in stored:
-                    pass
-        except TimeoutError:
-            return  # its end is decided, and published when the store takes it
-        finally:
-            self.forget(stored)
 
     async def delete(self, owner: Owner, kept: StoredResponse) -> None:
         """Delete a response, and its unnamed conversation once empty. Raises Refused."""
@@ -446,16 +413,8 @@ class ConversationStore:
         found = StoredConversation(
             new_conversation(CREATED_PREFIX), ConversationDescription(int(time.time()), metadata)
         )
-        await self._describe(caller, found, new=True)
-        return found
-
-    async def update(
-        self, caller: Caller, found: StoredConversation, metadata: Metadata
-    ) -> StoredConversation:
-        """Replace a conversation's metadata. Raises Refused."""
-        description = msgspec.structs.replace(found.description, metadata=metadata)
-        found = msgspec.structs.replace(found, description=description)
-        await self._describe(caller, found)
+        text = msgspec.json.encode(found.description)
+        await self._sessions.notes.describe(caller.owner, found.conversation_id, text, group=caller.group)
         return found
 
     async def delete(self, owner: Owner, conversation_id: str) -> None:
@@ -507,14 +466,6 @@ class ConversationStore:
             await self._sessions.take_back(caller.owner, conversation_id, last.turn_id)
         else:
             raise Problem(409, _NOT_LAST, code="conflict", param="item_id")
-
-    async def _describe(self, caller: Caller, found: StoredConversation, *, new: bool = False) -> None:
-        text = msgspec.json.encode(found.description)
-        is_done = await self._sessions.notes.describe(
-            caller.owner, found.conversation_id, text, new=new, group=caller.group
-        )
-        if not is_done:
-            raise conversation_not_found(found.conversation_id)
 
     async def _replace_reply(
         self, caller: Caller, conversation_id: str, reply: MessageRecord, given: ProvidedReply

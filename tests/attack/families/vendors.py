@@ -1,4 +1,4 @@
-"""The endpoints of other protocols: sockets full of lanes, long chains and forks of what is stored, chats that are left."""
+"""The endpoints of other protocols: sockets full of chats, long chains and forks of what is stored, chats that are left."""
 
 from __future__ import annotations
 
@@ -28,11 +28,6 @@ def _at(path: str, *, small: bool = False) -> Open:
         return await attacker.handshake(path.format(client=attacker.socket_id), small=small)
 
     return opens
-
-
-def _lane(number: int, **fields: object) -> bytes:
-    asked = {"model": MODEL, "input": "Hello.", "store": False} | fields
-    return frame("response.create", stream_id=f"lane-{number}", **asked)
 
 
 def _stored(**fields: object) -> bytes:
@@ -75,27 +70,15 @@ def _continue_or_read(attacker: Attacker, number: int) -> bytes:
     return minimal_request(RESPONSES, key=CHAIN_OWNER, previous_response_id=last, stream=False)
 
 
-def _in_background(attacker: Attacker, _: int) -> bytes:
-    fields = {"background": True, "stream": False, "max_output_tokens": 20}
-    return minimal_request(RESPONSES, key=f"sk-of-a-flooding-{attacker.client_id}", **fields)
-
-
-family.unread(
-    "unread-lanes", "Starts responses in lanes of one socket, and reads none.",
-    lambda _, number: _lane(number, max_output_tokens=500), per_s=50, opens=_at(RESPONSES, small=True), sockets=8,
-)  # fmt: skip
 family.flood(
-    "kept-lanes", "Has responses of 20,000 characters kept in its socket's memory.",
-    lambda _, number: _lane(number, max_output_tokens=1, input="x" * 20_000), per_s=40, opens=_at(RESPONSES), sockets=8,
-    expect="response.incomplete",
+    "unstored-responses", "Has responses of 20,000 characters kept in its socket's memory.",
+    lambda *_: frame("response.create", model=MODEL, input="x" * 20_000, store=False, max_output_tokens=1),
+    per_s=40, opens=_at(RESPONSES), sockets=8, expect="response.incomplete",
 )  # fmt: skip
 family.ask_often(
     "stored-forks", "Continues one stored response again and again.",
     lambda me, _: _stored(previous_response_id=me.job.note), per_s=20, prepare=a_response, expect="HTTP 200",
 )  # fmt: skip
-family.ask_often(
-    "background-floods", "Starts background responses.", _in_background, per_s=50, expect="HTTP 429"
-)
 family.ask_often(
     "read-chains", "Reads the end of a chain of responses of 9 MB.",
     lambda me, number: _read(me, "?include=all" if number % 2 else ""), per_s=20, prepare=a_chain,

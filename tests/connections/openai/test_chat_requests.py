@@ -1,4 +1,4 @@
-"""What bodies of chat completions and completions ask for, and the names under which they are refused.
+"""What bodies of chat completions ask for, and the names under which they are refused.
 
 `tests/transcripts/chat-completions` has most refusals.
 """
@@ -23,6 +23,7 @@ from connections.api.chat_requests import (
     MAX_VALUE_CHARS,
     MAX_VARIABLES,
     ChatRequest,
+    chat_turn_request,
     parse_chat_request,
 )
 from connections.api.requests import MAX_SCHEMA_BYTES, MAX_TOOLS, Problem
@@ -31,14 +32,29 @@ from engine.messages import (
     Regex,
 )
 from sessions.limits.bounds import MAX_MESSAGES
-from tests.connections.openai.request_parsing import (
-    A_SENTENCE,
-    USER,
-    parse_error,
-    parsed,
-)
+from sessions.running.ephemeral import EphemeralRequest
+from tests.connections.factory import limits
 
+LIMITS = limits(max_content_chars=20, max_new_tokens=100)
+A_SENTENCE = re.compile(r"[`A-Z][^\"'\n]*\.")
+"""No quotes of Python's, no types of a library's."""
+USER = {"role": "user", "content": "Hello!"}
 CUSTOM = {"type": "custom", "custom": {"name": "patch"}}
+
+
+def parsed(**fields: Any) -> EphemeralRequest:
+    """What a chat's body asks."""
+    body = msgspec.json.encode({"model": "m", "messages": [USER]} | fields)
+    return chat_turn_request(parse_chat_request(body), LIMITS)
+
+
+def parse_error(**fields: Any) -> tuple[str | None, str]:
+    """The field's name and the code."""
+    with pytest.raises(Problem) as problem:
+        parsed(**fields)
+    assert problem.value.status == 400
+    assert A_SENTENCE.fullmatch(str(problem.value)), str(problem.value)
+    return problem.value.param, problem.value.code
 
 
 def tool(name: str = "look", **more: Any) -> dict[str, Any]:

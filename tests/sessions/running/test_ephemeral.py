@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from engine.messages import ChosenToken, Message, Params, Regex, ReplySpec, TokenLogprob, Tool, ToolCall
 from engine.scripted import Call, ScriptedEngine, Step, Thought, words_of
-from sessions.errors import BadParams, ContextOverflow, Draining, EngineDown, Filtered, Overloaded
+from sessions.errors import BadParams, ContextOverflow, Draining, EngineDown, Filtered
 from sessions.events import Cause, Done, Reason
 from sessions.filters.chain import Filters
 from sessions.records import Owner
@@ -26,7 +26,6 @@ from sessions.running.ephemeral import (
     Piece,
     ReasoningPiece,
     ReplyBuffer,
-    ReplySet,
     TextPiece,
 )
 from sessions.service import Sessions
@@ -54,12 +53,6 @@ async def start_reply(
     reply = await sessions.ephemeral.answer(ALICE, EphemeralRequest(MESSAGES, **options))
     await eventually(lambda: len(engine.requests) > begun)
     return reply
-
-
-async def start_replies(sessions: Sessions, engine: ScriptedEngine, *requests: EphemeralRequest) -> ReplySet:
-    replies = await sessions.ephemeral.answers(ALICE, requests)
-    await eventually(lambda: len(engine.requests) == len(replies))
-    return replies
 
 
 async def end_of(reply: EphemeralReply) -> Done:
@@ -214,7 +207,9 @@ async def test_chats_meet_by_how_their_first_message_begins(
     """Megabytes of it would be read while everybody's text waits."""
     begins = "a" * AFFINITY_CHARS
     asks = [EphemeralRequest((Message("user", text),)) for text in (begins, f"{begins}b", f"b{begins}")]
-    await start_replies(sessions, engine, *asks)
+    for ask in asks:
+        await sessions.ephemeral.answer(ALICE, ask)
+    await eventually(lambda: len(engine.requests) == len(asks))
     one, same, other = [request.conversation for request in engine.requests]
     assert one == same != other
 
@@ -331,58 +326,7 @@ def _text_of(piece: Piece | None) -> str:
             return ""
 
 
-# ---- several replies of one request, and what a request may ask
-
-
-async def test_they_are_read_as_one_and_take_turns(sessions: Sessions, engine: ScriptedEngine) -> None:
-    for reply in ("One two", "Three four"):
-        engine.script(reply)
-    replies = await start_replies(sessions, engine, EphemeralRequest(MESSAGES, replies=2))
-    reported: list[tuple[int, Piece | None]] = []
-    for _ in range(3):
-        engine.step()
-        reported += [await anext(replies), await anext(replies)]
-    assert reported == [
-        (0, TextPiece("One")),
-        (1, TextPiece("Three")),
-        (0, TextPiece(" two")),
-        (1, TextPiece(" four")),
-        (0, None),
-        (1, None),
-    ]
-    with pytest.raises(StopAsyncIteration):
-        await anext(replies)
-    assert [replies[number].ended.reason for number in range(2)] == [Reason.STOP, Reason.STOP]
-
-
-async def test_a_seed_makes_each_another_one_and_who_leaves_ends_them_all(
-    sessions: Sessions, engine: ScriptedEngine
-) -> None:
-    largest = 2**63 - 1
-    ask = EphemeralRequest(MESSAGES, Params(seed=largest), replies=2)
-    replies = await start_replies(sessions, engine, ask)
-    assert [request.params.seed for request in engine.requests] == [largest, 0]
-    assert engine.requests[0].cache_salt == engine.requests[1].cache_salt
-    engine.step()
-    replies.cancel()
-    async for _ in replies:
-        pass
-    assert [replies[number].ended.reason for number in range(2)] == [Reason.CANCELLED] * 2
-    assert sessions.statistics().turns == 0
-
-
-async def test_each_takes_a_place_and_a_request_that_is_refused_leaves_nothing_of_any(
-    store: Redis, engine: ScriptedEngine
-) -> None:
-    large = EphemeralRequest((Message("user", "word " * 200),), replies=1)
-    async with serving(store, engine, max_turns=10) as chat:
-        for requests, refusal in (
-            ([EphemeralRequest(MESSAGES, replies=11)], Overloaded),
-            ([HELLO, large], ContextOverflow),
-        ):
-            with pytest.raises(refusal):
-                await chat.sessions.ephemeral.answers(ALICE, requests)
-            assert (chat.sessions.statistics().turns, engine.requests) == (0, [])
+# ---- what a request may ask
 
 
 async def test_tools_that_a_model_can_not_be_shown_are_ignored_or_refused_as_the_operator_says(

@@ -220,15 +220,14 @@ async def test_a_conversation_without_messages_needs_room_and_begins_once(store:
             chat.sessions.notes,
             chat.sessions.storage.ledger,
         )
-        assert await notes.describe(owner, "empty", bytes(1000), new=True)
-        assert not await notes.describe(owner, "empty", b"", new=True)
-        assert not await notes.describe(owner, "missing", b"")
+        await notes.describe(owner, "empty", bytes(1000))
+        await notes.describe(owner, "empty", b"")
         await ledger.settle()
         assert await of(store, owner) > 1000
         with pytest.raises(StoreFull):
             await exhaust(ledger, owner)
         with pytest.raises(StoreFull):
-            await notes.describe(owner, "another", bytes(MIB // 16), new=True)
+            await notes.describe(owner, "another", bytes(MIB // 16))
         assert await kept.conversation(owner, "another") is None
         await chat.sessions.delete(owner, "empty", ref=None, subscriber=chat.reader)
         assert await kept.conversation(owner, "empty") is None
