@@ -1,4 +1,4 @@
-"""The command line: `midstream serve`, `chat`, `keys`, `admin`, `doctor`, `restored` and `size`."""
+"""The command line: `midstream serve`, `chat`, `keys`, `admin`, `doctor` and `restored`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from app.settings import (
     unit_of,
     wanted_words,
 )
-from app.sizing import size
 from connections.protocol.errors import leaves
 from engine.errors import EngineError
 from midstream.terminal import chat
@@ -212,4 +211,3 @@ def restored(**options: str | None) -> None:
 
 
 main.add_command(chat)
-main.add_command(size)

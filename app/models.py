@@ -457,8 +457,6 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
     """The GGUF file in the wheel."""
     generation: dict[str, Any]
     """The sampling parameters that its authors recommend, where the GGUF file names none."""
-    config: dict[str, Any]
-    """The fields of its `config.json` that determine its size."""
 
 
 PACKAGES = {
@@ -470,18 +468,6 @@ PACKAGES = {
         # From the example on the model card of HuggingFaceTB/SmolLM2-135M-Instruct. Neither the GGUF file nor the
         # generation_config.json of that repository names any sampling values.
         generation={"do_sample": True, "temperature": 0.2, "top_p": 0.9},
-        config={
-            "num_hidden_layers": 30,
-            "hidden_size": 576,
-            "num_attention_heads": 9,
-            "num_key_value_heads": 3,
-            "head_dim": 64,
-            "intermediate_size": 1536,
-            "vocab_size": 49152,
-            "max_position_embeddings": 8192,
-            "tie_word_embeddings": True,
-            "dtype": "bfloat16",
-        },
     )
 }
 """The models that `--model` takes by a short name."""

@@ -108,7 +108,7 @@ ORDER = {
             "parts",
         ),
         *("keys", "logs", "memory", "metrics", "es_modules", "page_files", "routes", "service"),
-        *("doctor", "sizing", "administration", "cli", "__main__"),
+        *("doctor", "administration", "cli", "__main__"),
     ),
 }
 
@@ -299,7 +299,6 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
                 "app.cli",
                 "app.keys",
                 "app.administration",
-                "app.sizing",
                 "midstream.__main__",
                 "midstream.terminal.__init__",
                 "app.doctor",
