@@ -315,8 +315,6 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         ("pocketsphinx", {"speech.listening_worker", "speech.pocketsphinx_decoder"}),
         ("soxr", {"speech.samples"}),
         ("av", {"speech.compression"}),
-        ("prompt_toolkit", {"midstream.terminal.screen"}),
-        ("rich", {"midstream.terminal.screen"}),
         ("jwt", {"connections.authentication.json_web_tokens"}),
     ],
 )
