@@ -1,4 +1,4 @@
-"""The command line: `midstream serve`, `chat`, `keys`, `admin`, `doctor` and `restored`."""
+"""The command line: `midstream serve`, `chat`, `keys`, `doctor` and `restored`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import click
 import msgspec
 
 from app import logs, memory
-from app.administration import admin
 from app.keys import keys
 from app.models import with_models
 from app.settings import (
@@ -145,7 +144,6 @@ def metavar(kind: Any) -> str:  # noqa: PLR0911 - one line for each type
 
 
 main.add_command(keys)
-main.add_command(admin)
 
 
 @main.command(cls=_Grouped)

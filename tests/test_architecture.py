@@ -108,7 +108,7 @@ ORDER = {
             "parts",
         ),
         *("keys", "logs", "memory", "metrics", "es_modules", "page_files", "routes", "service"),
-        *("doctor", "administration", "cli", "__main__"),
+        *("doctor", "cli", "__main__"),
     ),
 }
 
@@ -287,7 +287,6 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
                 "engine.upstream.engine",
                 "engine.upstream.http_client",
                 "engine.upstream.monitor",
-                "app.administration",
             },
         ),
         ("httpx2", {"sessions.tools.mcp_server"}),
@@ -298,7 +297,6 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
             {
                 "app.cli",
                 "app.keys",
-                "app.administration",
                 "midstream.__main__",
                 "midstream.terminal.__init__",
                 "app.doctor",
