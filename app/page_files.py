@@ -56,8 +56,6 @@ _SMALL = 256
 _DIGITS = 16
 """Hexadecimal digits of the SHA-256 sum, in tags and in names."""
 SCRIPT = "start.js"
-LATER = "later.js"
-"""The script with whatever the page's script loads on demand."""
 STYLE = "style.css"
 VENDOR = "vendor/"
 """Folder of bundles that stay separate files: they rarely change, and some are loaded on demand."""
@@ -349,7 +347,7 @@ class _Builder:
         addresses = {path: f"./{self._address(path, path)}" for path, _ in files(self._folder)}
         modules = [path for path in addresses if path.endswith(".js") and not path.startswith(VENDOR)]
         sources = {path: self._text(path) for path in modules}
-        joined = join(entry, sources, addresses, lambda script: f"./{self._make(kind + LATER, script)}")
+        joined = join(entry, sources, addresses)
         needs = [address.removeprefix("./") for address in joined.needs]
         preloads = [f'<link rel="modulepreload" href="{static}{name}">' for name in needs]
         script = f'<script type="module" src="{static}{self._make(kind + SCRIPT, joined.script)}"></script>'

@@ -84,7 +84,7 @@ async def test_what_the_page_names_is_kept_for_good(running: InProcessService) -
 
 
 async def test_a_first_visit_is_few_bytes(running: InProcessService) -> None:
-    """Of all that the page names, and its second script: 120 KB, within a budget of 150."""
+    """Of all that the page names: 120 KB, within a budget of 150."""
     paths = ["/", *await named(running)]
     sizes = {path: len((await fetch(running, path, Accept_Encoding="br"))[2]) for path in paths}
     assert sum(sizes.values()) < 150_000, sizes
