@@ -118,15 +118,6 @@ async def test_head_is_the_head_of_get(running: InProcessService) -> None:
         assert headers | {"date": ""} == requested | {"date": ""}
 
 
-async def test_a_part_of_a_file_is_a_part_of_its_plain_bytes(running: InProcessService) -> None:
-    whole = (PAGE / "main.js").read_bytes()
-    status, headers, body = await fetch(running, "/static/main.js", Range="bytes=4-9", Accept_Encoding="br")
-    assert (status, headers["content-range"], body) == (206, f"bytes 4-9/{len(whole)}", whole[4:10])
-    assert "content-encoding" not in headers
-    status, *_ = await fetch(running, "/static/main.js", Range=f"bytes={len(whole)}-")
-    assert status == 416
-
-
 async def test_a_file_of_another_version_is_answered_for_this_once(running: InProcessService) -> None:
     """While replicas of two versions serve: no cache keeps a file under a name with another sum."""
     for path in ("/static/start.0123456789abcdef.js", "/static/main.0123456789abcdef.js"):

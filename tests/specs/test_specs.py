@@ -113,7 +113,7 @@ async def test_the_service_serves_them(file: str, running: InProcessService) -> 
     assert (status, body) == (200, (specs.SERVED / file.replace("/", "-")).read_text())
 
 
-PAGES = {"/", "/s/{share_id}", "/docs", "/docs/{path:path}"}
+PAGES = {"/", "/s/{share_id}", "/static/{path:path}", "/docs", "/docs/{path:path}"}
 
 
 async def test_every_http_route_is_described_and_nothing_else(running: InProcessService) -> None:
