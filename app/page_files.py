@@ -47,7 +47,7 @@ TYPES = {
     ".woff2": "font/woff2",
 }
 """Media types of the page's files, independent of the machine's own list."""
-_WEIGHT = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
+_REFUSED = re.compile(r";\s*q=0(\.0*)?\s*$")
 _COMPRESSED = {".png", ".woff2"}
 _SMALL = 256
 """Files of fewer bytes are not compressed: they fit into one packet with their headers."""
@@ -205,24 +205,10 @@ class Asset:
 
 
 def chosen(accepted: str) -> Coding:
-    """Return the coding that an `Accept-Encoding` header prefers; among equals the one with the smallest result (RFC 9110, 12.5.3)."""
-    weights = _weights(accepted)
-    rest = weights.get("*", 0.0)
-    liked = {coding: weights.get(coding, rest) for coding in _OFFERED}
-    best = max(liked.values())
-    plain = weights.get(Coding.IDENTITY, 0.0)
-    if best <= 0.0 or plain > best:
-        return Coding.IDENTITY
-    return next(coding for coding, weight in liked.items() if weight == best)
-
-
-def _weights(accepted: str) -> dict[str, float]:
-    weights = {}
-    for part in accepted.lower().split(","):
-        name, *parameters = (word.strip() for word in part.split(";"))
-        quality = next((one[2:] for one in parameters if one.startswith("q=")), "1")
-        weights[name] = float(quality) if _WEIGHT.fullmatch(quality) else 0.0
-    return weights
+    """Return the coding with the smallest result among those that an `Accept-Encoding` header names (RFC 9110, 12.5.3)."""
+    named = [part.strip() for part in accepted.lower().split(",")]
+    names = {part.partition(";")[0].rstrip() for part in named if not _REFUSED.search(part)}
+    return next((coding for coding in _OFFERED if coding in names), Coding.IDENTITY)
 
 
 def _compressed(content: bytes, coding: Coding) -> bytes:
