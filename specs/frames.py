@@ -14,8 +14,6 @@ import msgspec
 from connections.native.endpoint import SUBPROTOCOL
 from connections.protocol import frames
 from connections.protocol.base import ClientFrame
-from sessions.limits.rates import FrameCost
-from specs.bounds import table, with_table
 from specs.schemas import Schema, client_frames, name_of, schemas, server_frames
 
 _CHANNEL = {"$ref": "#/channels/socket"}
@@ -270,37 +268,6 @@ def _default(field: Schema) -> str:
     default = field.get("default")
     has_default = isinstance(default, str | int | float) and default != ""
     return f", default `{json.dumps(default)}`" if has_default else ""
-
-
-_CELL = 76
-_NONE = "\N{EN DASH}"
-
-
-def protocol(text: str) -> str:
-    """Return the text of PROTOCOL.md with the tables of frames as they are in the code."""
-    requests: dict[tuple[str, str], list[str]] = {}
-    for frame in client_frames():
-        kind = frames.CLIENT_FRAMES[frame]
-        scope = f"`{kind.scope}`" if kind.scope else "any"
-        counts = _NONE if kind.counts is FrameCost.NOTHING else str(kind.counts)
-        requests.setdefault((scope, counts), []).append(f"`{_tag(frame)}`")
-    events: dict[str, list[str]] = {}
-    for frame in server_frames():
-        feature = frames.SERVER_FRAMES[frame]
-        events.setdefault(f"`{feature}`" if feature else _NONE, []).append(f"`{_tag(frame)}`")
-    by_scope = table(
-        ("Scope of the token", "Counts as", "Client frames"),
-        ((*group, cell) for group, tags in requests.items() for cell in _cells(tags)),
-    )
-    by_feature = table(
-        ("Feature", "Server frames"),
-        ((feature, cell) for feature, tags in events.items() for cell in _cells(tags)),
-    )
-    return with_table(with_table(text, by_scope), by_feature)
-
-
-def _cells(tags: Iterable[str]) -> list[str]:
-    return wrap(", ".join(tags), _CELL)
 
 
 _KINDS = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
