@@ -87,7 +87,7 @@ _WHY = {
     400: "The request asks for something impossible.",
     401: "The key or token is missing or not valid.",
     403: "Pages of this origin may not ask, or the key lacks a scope.",
-    404: "There is no such thing, or it is somebody else's.",
+    404: "It was not found, or it is somebody else's.",
     409: "The state of the conversation does not allow this now.",
     413: "The request is too long.",
     415: "The body is compressed, or of another type.",

@@ -214,9 +214,8 @@ async def test_a_call_that_asks_is_allowed_or_denied_at_the_terminal(
 async def test_what_a_tool_asks_is_left_to_the_page_and_declined_in_a_pipe(
     tooled: InProcessService, tmp_path: Path
 ) -> None:
-    for _ in range(2):
-        tooled.engine.script([Call("order")])
-        tooled.engine.script(["It comes."])
+    for reply in ([Call("order")], [Call("order")], ["It comes."]):
+        tooled.engine.script(reply)
     async with chatting(tooled.url, tmp_path) as terminal:
         await terminal.says("Tea.")
         await terminal.shows("[order {}: asks “Which tea?”: answer in the chat page, or press Ctrl-C]")
