@@ -345,7 +345,6 @@ def test_the_environment_is_read_in_few_places() -> None:
         "engine.process.__main__",
         "engine.machine",
         "engine.upstream.vllm",
-        "midstream.terminal.screen",
         "midstream.terminal.session",
     }
 
