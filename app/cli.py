@@ -1,4 +1,4 @@
-"""The command line: `midstream serve`, `chat`, `keys`, `admin`, `doctor`, `restored` and `size`."""
+"""The command line: `midstream serve`, `chat`, `keys`, `doctor` and `restored`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import click
 import msgspec
 
 from app import logs, memory
-from app.administration import admin
 from app.keys import keys
 from app.models import with_models
 from app.settings import (
@@ -28,7 +27,6 @@ from app.settings import (
     unit_of,
     wanted_words,
 )
-from app.sizing import size
 from connections.protocol.errors import leaves
 from engine.errors import EngineError
 from midstream.terminal import chat
@@ -146,7 +144,6 @@ def metavar(kind: Any) -> str:  # noqa: PLR0911 - one line for each type
 
 
 main.add_command(keys)
-main.add_command(admin)
 
 
 @main.command(cls=_Grouped)
@@ -212,4 +209,3 @@ def restored(**options: str | None) -> None:
 
 
 main.add_command(chat)
-main.add_command(size)

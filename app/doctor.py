@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import resource
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from enum import Enum
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import click
 import msgspec
-from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from app.models import (
     PACKAGES,
-    TRANSLATOR,
-    TRANSLATOR_NAME,
     check_file,
     check_models,
     check_reader,
@@ -36,20 +29,18 @@ from app.models import (
     encoded_options,
     in_cache,
     server_key,
-    serves_translator,
     tables_of,
     weights_of,
     with_folder,
     with_upstreams,
 )
 from app.parts import durability_of, tool_box_of, web_tokens_of
-from app.server import HTTP_SOCKETS, SPARE, bind, tls_of
+from app.server import bind, tls_of
 from app.settings import Settings, SettingsError, called, in_bytes
-from connections.authentication.api_keys import file_of as key_file_of
-from connections.authentication.api_keys import parse_keys
+from connections.authentication.api_keys import ApiKeyStore
 from connections.protocol.errors import InvalidList
 from engine import errors, loading
-from engine.errors import EngineError, install_command
+from engine.errors import EngineError
 from engine.loading.preflight import PreflightResult
 from engine.machine import free_memory, printable, triton_trouble
 from engine.upstream.http_client import http_client
@@ -67,7 +58,6 @@ ALTERNATIVES = (
     "Use --engine vllm, name a server that has the model by --upstream, or choose a model from docs/models.md. "
     "llama-server serves GGUF files."
 )
-SOON_S = 14 * 86_400
 _TORCH = """
 import json, torch
 cuda = torch.cuda.is_available()
@@ -79,14 +69,6 @@ print(json.dumps({
 }))
 """
 PATIENCE_S = 5.0
-SAMPLES = 20
-SLOW_PING_S = 0.02
-SKEW_S = 5.0
-SLOW_SYNC_S = 0.01
-SYNCS = "two or three"
-"""How many consecutive syncs of the embedded store a message waits for."""
-MIN_FREE_BYTES = 5 * 10**9
-"""Bytes of free disk space; with less, the embedded store may run out of it."""
 
 
 class Verdict(Enum):
@@ -121,30 +103,40 @@ def bad(subject: str, words: str, fix: str = "") -> Finding:
     return Finding(subject, Verdict.BAD, words, fix)
 
 
+def checked(subject: str, check: Callable[[], str | Finding], fix: str = "") -> Finding:
+    """Return what a check finds: `check` returns a finding, or words if all is well. Its errors keep the service from working."""
+    try:
+        found = check()
+    except (SettingsError, EngineError, EmbeddedStoreFailed, InvalidFilters, InvalidList, OSError) as error:
+        return bad(subject, str(error), fix)
+    return good(subject, found) if isinstance(found, str) else found
+
+
 _COLOURS = {Verdict.GOOD: "green", Verdict.POOR: "yellow", Verdict.BAD: "red"}
 _WIDTH = max(len(verdict.value) for verdict in Verdict)
-
-
-async def examine(settings: Settings) -> AsyncIterator[Finding]:
-    """Yield all findings as they are made."""
-    for finding in machine(settings):
-        yield finding
-    async for finding in network(settings):
-        yield finding
 
 
 async def report(settings: Settings, *, as_json: bool) -> bool:
     """Print the findings; return whether the service could serve."""
     found = []
-    async for finding in examine(settings):
+
+    def note(finding: Finding) -> None:
         found.append(finding)
         if not as_json:
             _print_finding(finding)
+
+    for finding in machine(settings):
+        note(finding)
+    async for finding in network(settings):
+        note(finding)
+    counts = Counter(finding.verdict for finding in found)
     if as_json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(found)).decode() + "\n")
+    elif counts[Verdict.BAD] or counts[Verdict.POOR]:
+        click.echo(f"{counts[Verdict.BAD]} errors, {counts[Verdict.POOR]} warnings.")
     else:
-        click.echo(_summary(found))
-    return all(finding.verdict is not Verdict.BAD for finding in found)
+        click.echo("No errors and no warnings: ready for midstream serve.")
+    return not counts[Verdict.BAD]
 
 
 def _print_finding(finding: Finding) -> None:
@@ -152,13 +144,6 @@ def _print_finding(finding: Finding) -> None:
     click.echo(f"{mark}  {finding.subject}: {printable(finding.words)}")
     if finding.fix:
         click.echo(f"{'':{_WIDTH}}  → {printable(finding.fix)}")
-
-
-def _summary(found: list[Finding]) -> str:
-    counts = Counter(finding.verdict for finding in found)
-    if not counts[Verdict.BAD] and not counts[Verdict.POOR]:
-        return "No errors and no warnings: ready for midstream serve."
-    return f"{counts[Verdict.BAD]} errors, {counts[Verdict.POOR]} warnings."
 
 
 class Torch(msgspec.Struct, frozen=True):
@@ -175,34 +160,32 @@ def machine(settings: Settings) -> Iterator[Finding]:
     folder = converted_folder(settings)
     is_unconverted = folder is not None and not folder.is_dir()
     settings = settings if is_unconverted else with_folder(settings)
-    yield _python()
+    yield good("Python", f"{'.'.join(map(str, sys.version_info[:3]))}, Midstream {version('midstream')}.")
     computes_here = not (settings.lists_models or settings.runs_vllm)
     torch = None
     if computes_here:
         torch, found = _torch(settings)
         yield found
-    yield _unconverted_model(settings) if is_unconverted else _model(settings)
-    if serves_translator(settings):
-        yield _translator()
+    model = partial(_unconverted_model if is_unconverted else _model, settings)
+    yield checked(
+        "model", model, "Name a folder with a model, a GGUF file, or a model on the hub, by --model."
+    )
     if computes_here:
-        kinds = _kinds(settings, torch)
+        best = "cpu" if torch is None else torch.device
+        named = {device.partition(":")[0] for device in settings.devices}
+        kinds = {best if kind == "auto" else kind for kind in named}
         yield _kernels(kinds)
         if not is_unconverted:
             yield _memory(settings, torch, kinds)
-    yield _open_files(settings)
     yield _port(settings)
-    yield _authentication(settings)
+    yield checked("authentication", partial(_authentication, settings))
     if settings.tools or settings.tables.keys() & {"filters", "mcp_server"}:
-        yield _hooks(settings)
+        yield checked("filters and tools", partial(_hooks, settings), "Fix the named file or module.")
     if settings.tls_cert is not None or settings.tls_key is not None:
-        yield _certificate(settings)
+        yield checked("TLS", partial(_certificate, settings), "Pass a certificate and its key as PEM files.")
     if settings.api_keys is not None:
-        yield _keys(settings.api_keys)
-
-
-def _python() -> Finding:
-    here = ".".join(map(str, sys.version_info[:3]))
-    return good("Python", f"{here}, Midstream {version('midstream')}.")
+        fix = "midstream keys add NAME --file FILE makes a file of keys."
+        yield checked("keys", partial(_keys, settings.api_keys, fix), fix)
 
 
 def _run_python(subject: str, *arguments: str, within_s: float, remedy: str) -> str | Finding:
@@ -240,13 +223,10 @@ def _torch(settings: Settings) -> tuple[Torch | None, Finding]:
     return torch, good("torch", f"{torch.version}, on {torch.name or torch.device}.")
 
 
-def _model(settings: Settings) -> Finding:
-    try:
-        check_models(settings)
-    except (EngineError, SettingsError) as error:
-        return bad("model", str(error), "Name a folder with a model, or a model on the hub, by --model.")
+def _model(settings: Settings) -> str | Finding:
+    check_models(settings)
     if settings.lists_models:
-        return good("model", f"Replies come from what {settings.config or called('upstream')} names.")
+        return f"Replies come from what {settings.config or called('upstream')} names."
     path = Path(settings.model_path)
     if path.is_dir() and not weights_of(path) and not settings.pickled_weights:
         return bad("model", f"{path} has no weights (*.safetensors).", "Copy the model's whole folder.")
@@ -256,28 +236,19 @@ def _model(settings: Settings) -> Finding:
         words = f"{settings.model_path} is fetched at the start."
         return poor("model", words, "The hub must be reachable then.")
     weights = f"{in_bytes(weights_of(path))} of weights" if path.is_dir() else "which is on this machine"
-    return good("model", f"{settings.model_name}, {weights}.")
+    return f"{settings.model_name}, {weights}."
 
 
 def _unconverted_model(settings: Settings) -> Finding:
     """Check a model that `serve` will fetch or convert."""
-    try:
-        check_reader(settings.model or "")
-    except EngineError as error:
-        return bad("model", str(error))
+    check_reader(settings.model or "")
     if (package := PACKAGES.get(settings.model or "")) is not None:
         words = f"{settings.model} is fetched at the start ({in_bytes(package.bytes)}) and converted."
         return poor("model", words, "The package index must be reachable then.")
-    try:
-        check_file(settings)
-    except EngineError as error:
-        return bad("model", str(error), "Name a GGUF file by --model.")
+    check_file(settings)
     found = _verdict(settings)
-    return (
-        good("model", f"It is converted at the start. {found.words}")
-        if found.verdict is Verdict.GOOD
-        else found
-    )
+    is_good = found.verdict is Verdict.GOOD
+    return good("model", f"It is converted at the start. {found.words}") if is_good else found
 
 
 def _verdict(settings: Settings) -> Finding:
@@ -298,18 +269,6 @@ def _verdict(settings: Settings) -> Finding:
             "The hub must be reachable then.",
         )
     return good("model", verdict.words)
-
-
-def _translator() -> Finding:
-    words = f"{TRANSLATOR_NAME}, {in_bytes(weights_of(TRANSLATOR))} of weights; its process starts at its first use"
-    return good("translator", f"{words}.")
-
-
-def _kinds(settings: Settings, torch: Torch | None) -> set[str]:
-    """Return the kinds of devices that would compute."""
-    best = "cpu" if torch is None else torch.device
-    named = {device.partition(":")[0] for device in settings.devices}
-    return {best if kind == "auto" else kind for kind in named}
 
 
 def _kernels(kinds: set[str]) -> Finding:
@@ -350,18 +309,6 @@ def _memory(settings: Settings, torch: Torch | None, kinds: set[str]) -> Finding
     return good("memory", f"{words}.")
 
 
-def _open_files(settings: Settings) -> Finding:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = settings.max_connections + settings.max_pending_connections + HTTP_SOCKETS + SPARE
-    if hard != resource.RLIM_INFINITY and hard < wanted:
-        return poor(
-            "open files",
-            f"{hard} may be open, but {wanted} are needed for --max-connections {settings.max_connections}.",
-            "Raise the limit (LimitNOFILE, ulimit -n), or lower --max-connections.",
-        )
-    return good("open files", f"Enough for {settings.max_connections} connections.")
-
-
 def _port(settings: Settings) -> Finding:
     try:
         bind(settings.host, settings.port).close()
@@ -370,77 +317,38 @@ def _port(settings: Settings) -> Finding:
     return good("port", f"{settings.host}:{settings.port} is free.")
 
 
-def _authentication(settings: Settings) -> Finding:
-    try:
-        web_tokens_of(settings)
-    except SettingsError as error:
-        return bad("authentication", str(error))
+def _authentication(settings: Settings) -> str | Finding:
+    web_tokens_of(settings)
+    if settings.insecure and not settings.authenticates:
+        words = "Anybody who can reach the port may chat."
+        return poor("authentication", words, "Make keys: midstream keys add --help.")
     if settings.authenticates:
-        return good("authentication", "Clients must authenticate.")
-    if settings.insecure:
-        return poor(
-            "authentication",
-            "Anybody who can reach the port may chat.",
-            "Make keys: midstream keys add --help.",
-        )
-    return good("authentication", "There is no authentication, but only this machine can connect.")
+        return "Clients must authenticate."
+    return "There is no authentication, but only this machine can connect."
 
 
-def _hooks(settings: Settings) -> Finding:
-    """Check the operator's own files and modules that are loaded at the start."""
-    try:
-        tools = tool_box_of(settings)
-        if "filters" in settings.tables:
-            filters_from(settings.tables["filters"])
-    except (SettingsError, InvalidFilters) as error:
-        return bad("filters and tools", str(error), "Fix the named file or module.")
-    return good("filters and tools", f"They can be loaded. Tools that are functions: {len(tools.offered())}.")
+def _hooks(settings: Settings) -> str:
+    """Load the operator's own files and modules."""
+    tools = tool_box_of(settings)
+    if "filters" in settings.tables:
+        filters_from(settings.tables["filters"])
+    return f"They can be loaded. Tools that are functions: {len(tools.offered())}."
 
 
-def _certificate(settings: Settings) -> Finding:
-    try:
-        tls_of(settings)
-    except SettingsError as error:
-        return bad("TLS", str(error), "Pass a certificate and its key as PEM files.")
-    if find_spec("cryptography") is None:
-        words = "The certificate can be used; when it expires was not checked: cryptography is not installed."
-        return poor("TLS", words, f"{install_command('crypto')}.")
-    from cryptography import x509  # noqa: PLC0415 - of the extra `crypto`
-
-    chain = x509.load_pem_x509_certificates(Path(settings.tls_cert or "").read_bytes())
-    until = min(one.not_valid_after_utc.timestamp() for one in chain)
-    left = until - time.time()
-    day = time.strftime("%Y-%m-%d", time.gmtime(until))
-    if left <= 0:
-        return bad("TLS", f"The certificate expired on {day}.", "Renew it.")
-    if left < SOON_S:
-        return poor("TLS", f"The certificate expires on {day}.", "Renew it, and restart the service.")
-    return good("TLS", f"The certificate is valid until {day}.")
+def _certificate(settings: Settings) -> str:
+    tls_of(settings)
+    return "The certificate and its key can be used."
 
 
-def _keys(source: str) -> Finding:
-    path = key_file_of(source)
-    if path is None:
-        return good("keys", "They are in the setting itself.")
-    try:
-        found = parse_keys(path.read_text(encoding="utf-8").splitlines())
-        mode = path.stat().st_mode
-    except (OSError, UnicodeDecodeError, InvalidList) as error:
-        return bad(
-            "keys", f"{path} can't be used: {error}.", "midstream keys add NAME --file FILE makes one."
-        )
-    if not found:
-        return poor("keys", f"{path} has none: nobody can connect.", f"midstream keys add NAME --file {path}")
-    if mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return poor("keys", f"Others may write to {path}.", f"chmod go-w {path}")
-    return good("keys", f"{path} has {len(found)}.")
+def _keys(source: str, fix: str) -> str | Finding:
+    found = ApiKeyStore(source).keys
+    return f"There are {len(found)}." if found else poor("keys", "There are none: nobody can connect.", fix)
 
 
 async def network(settings: Settings) -> AsyncIterator[Finding]:
     """Yield the findings about the store and the upstreams."""
     if settings.redis_url is None:
-        for finding in _embedded(settings):
-            yield finding
+        yield checked("store", partial(_embedded, settings), "Choose another folder with --data-dir.")
     else:
         async for finding in _store(settings, settings.redis_url):
             yield finding
@@ -455,55 +363,16 @@ async def network(settings: Settings) -> AsyncIterator[Finding]:
             yield finding
 
 
-def _embedded(settings: Settings) -> Iterator[Finding]:
-    folder = Path(settings.data_dir).expanduser()
+def _embedded(settings: Settings) -> str | Finding:
+    folder, program = Path(settings.data_dir).expanduser(), Path(binary()).name
     there = next(path for path in (folder, *folder.parents) if path.exists())
-    try:
-        program = binary()
-        sync_s = _sync_s(there)
-        durability = durability_of(settings)
-    except (EmbeddedStoreFailed, SettingsError) as error:
-        yield bad("store", str(error))
-        return
-    except OSError as error:
-        yield bad(
-            "store", f"{there} can't be written to ({error.strerror}).", "Choose another one with --data-dir."
-        )
-        return
-    free = shutil.disk_usage(there).free
-    words = f"The embedded one ({Path(program).name}), in {folder} with {in_bytes(free)} free."
-    if free < MIN_FREE_BYTES:
-        yield poor("store", words, "Choose another folder with --data-dir, or free some.")
-    else:
-        yield good("store", words)
-    yield _synced(durability, sync_s)
-
-
-def _synced(durability: Durability, sync_s: float) -> Finding:
-    took = f"The disk takes {1000 * sync_s:.1f} ms to sync."
-    if durability is Durability.MEMORY:
-        return poor(
-            "durability",
-            f"A power failure can lose the last two seconds of acknowledged messages. {took}",
-            "Set --store-durability disk.",
-        )
-    words = f"Acknowledged messages are on the disk. {took}"
-    if sync_s > SLOW_SYNC_S:
-        return poor("durability", words, f"Each message waits for {SYNCS} syncs: choose a faster disk.")
-    return good("durability", words)
-
-
-def _sync_s(folder: Path) -> float:
-    """Return how many seconds a sync takes in a folder, as a median. Raises OSError."""
-    took = []
-    with tempfile.TemporaryFile(dir=folder) as file:
-        for _ in range(SAMPLES):
-            file.write(bytes(1000))
-            file.flush()
-            begun = time.perf_counter()
-            os.fsync(file.fileno())
-            took.append(time.perf_counter() - begun)
-    return median(took)
+    with tempfile.TemporaryFile(dir=there):
+        pass
+    words = f"The embedded one ({program}), in {folder} with {in_bytes(shutil.disk_usage(there).free)} free."
+    if durability_of(settings) is Durability.MEMORY:
+        words += " A power failure can lose the last two seconds of acknowledged messages."
+        return poor("store", words, "Set --store-durability disk.")
+    return words
 
 
 async def _store(settings: Settings, url: str) -> AsyncIterator[Finding]:
@@ -515,14 +384,14 @@ async def _store(settings: Settings, url: str) -> AsyncIterator[Finding]:
     async with client:
         try:
             async with asyncio.timeout(PATIENCE_S):
-                await _ping(client)
+                pending: Any = client.ping()
+                await pending
         except (TimeoutError, RedisError, OSError, StoreDown) as error:
             why = "It does not answer" if isinstance(error, TimeoutError) else f"It can't be reached: {error}"
             yield bad("store", f"{why.rstrip('.')}.", "Check its address, its password, and firewalls.")
             return
         try:
-            yield await _speed(client)
-            yield await _clock(client)
+            yield good("store", "It answers.")
             durability = durability_of(settings)
             sentences = config_warnings(await checked_server_configs(client, durability), durability)
             for sentence in sentences:
@@ -533,37 +402,6 @@ async def _store(settings: Settings, url: str) -> AsyncIterator[Finding]:
             yield bad("durability", str(error), "Choose another --store-durability, or another store.")
         except (RedisError, OSError, StoreDown) as error:
             yield bad("store", f"It refuses a command: {error}.", "Check its ACL and its log.")
-
-
-async def _ping(client: Redis) -> None:
-    pending: Any = client.ping()
-    await pending
-
-
-async def _speed(client: Redis) -> Finding:
-    took = []
-    for _ in range(SAMPLES):
-        begun = time.perf_counter()
-        await _ping(client)
-        took.append(time.perf_counter() - begun)
-    words = f"It answers in {1000 * median(took):.1f} ms (median), {1000 * max(took):.1f} ms at most."
-    if median(took) > SLOW_PING_S:
-        return poor("store", words, "Each message waits for it several times: move it closer.")
-    return good("store", words)
-
-
-async def _clock(client: Redis) -> Finding:
-    pending: Any = client.time()
-    reply: Any = await pending
-    seconds, micros = next(iter(reply.values())) if isinstance(reply, dict) else reply
-    skew = time.time() - (seconds + micros / 1e6)
-    if abs(skew) > SKEW_S:
-        return poor(
-            "clock",
-            f"This machine's is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the store's.",
-            "Replicas use the store's clock, but times in logs and the expiry of keys will be wrong: set up NTP.",
-        )
-    return good("clock", f"It differs from the store's by {abs(skew):.1f} s.")
 
 
 async def _upstream(upstream: UpstreamOptions) -> Finding:

@@ -92,7 +92,7 @@ def add(name: str, path: Path, *, kind: str | None, **policy: Any) -> None:
     """Make a key for NAME, show it once, and store its hash.
 
     The key belongs to one person, whose devices share one history. With --app it belongs to an application: each of its client
-    ids is a user with conversations of its own. With --admin it is an operator's key, for `midstream admin`.
+    ids is a user with conversations of its own. With --admin it is an operator's key, for the admin API.
 
     A key may expire, be restricted to scopes and models, and have limits of its own. These are in its line of the file and may
     be changed there; a running service notices.
@@ -121,7 +121,7 @@ def _policy(kind: Kind, given: Mapping[str, Any]) -> KeyPolicy:
 @keys.command("list")
 @_file
 def list_keys(path: Path) -> None:
-    """List the keys with their kinds and terms. `midstream admin keys` shows their use."""
+    """List the keys with their kinds and terms. The admin API shows their use."""
     with _complaints():
         for key in listed_keys(path):
             words = [key.name, key.kind, *format_policy(key.policy)]

@@ -1,8 +1,7 @@
 """Makes engines of the models in the settings: local ones, vLLM, upstreams, embedding models and the bundled translator.
 
 Models that are not checkpoints (GGUF files, and packages with a short name) are converted once, into the folder `models` of the
-data folder. An interrupted conversion leaves nothing that a later start would take for a model. The next conversion removes
-models whose GGUF file has changed or no longer exists.
+data folder. An interrupted conversion leaves nothing that a later start would take for a model.
 """
 
 from __future__ import annotations
@@ -92,8 +91,6 @@ TRANSLATOR_FACTS = ModelFacts(
 """The facts that the translator's process will report, except for the type of the weights, which depends on the processor."""
 _PART = ".part-"
 """The prefix of folders in which a model is being made."""
-_SOURCE = ".source"
-"""The file next to a converted model with the path of its GGUF file."""
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
@@ -456,8 +453,6 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
     """The GGUF file in the wheel."""
     generation: dict[str, Any]
     """The sampling parameters that its authors recommend, where the GGUF file names none."""
-    config: dict[str, Any]
-    """The fields of its `config.json` that determine its size."""
 
 
 PACKAGES = {
@@ -469,18 +464,6 @@ PACKAGES = {
         # From the example on the model card of HuggingFaceTB/SmolLM2-135M-Instruct. Neither the GGUF file nor the
         # generation_config.json of that repository names any sampling values.
         generation={"do_sample": True, "temperature": 0.2, "top_p": 0.9},
-        config={
-            "num_hidden_layers": 30,
-            "hidden_size": 576,
-            "num_attention_heads": 9,
-            "num_key_value_heads": 3,
-            "head_dim": 64,
-            "intermediate_size": 1536,
-            "vocab_size": 49152,
-            "max_position_embeddings": 8192,
-            "tie_word_embeddings": True,
-            "dtype": "bfloat16",
-        },
     )
 }
 """The models that `--model` takes by a short name."""
@@ -519,10 +502,8 @@ def convert(settings: Settings) -> None:
         with _alone(models), _ended_by_sigterm(), TemporaryDirectory(dir=models, prefix=_PART) as part:
             if not folder.is_dir():  # another start may have made it meanwhile
                 made = _made(model, Path(part))
-                if model in PACKAGES:
-                    made.rename(folder)
-                else:
-                    _replace_outdated(made, folder, Path(model).expanduser().absolute())
+                folder.parent.mkdir(exist_ok=True)
+                made.rename(folder)
     except OSError as error:
         raise ModelNotUsable(
             f"The model {model!r} can't be converted in {models}: {error.strerror or error}. "
@@ -585,33 +566,6 @@ def _made(model: str, part: Path) -> Path:
         file = folder / "generation_config.json"  # parameters that it has already stay
         file.write_bytes(msgspec.json.encode(package.generation | msgspec.json.decode(file.read_bytes())))
     return folder
-
-
-def _replace_outdated(made: Path, folder: Path, source: Path) -> None:
-    """Move the model that was made from a file to its folder. Remove models of files that have changed or are gone."""
-    whole = made.parent / "whole"
-    whole.mkdir()
-    (whole / _SOURCE).write_bytes(os.fsencode(source))
-    made.rename(whole / folder.name)
-    whole.rename(folder.parent)
-    for named in folder.parent.parent.glob(f"*/{_SOURCE}"):
-        other, old = Path(os.fsdecode(named.read_bytes())), named.parent
-        if old == folder.parent or (other != source and not _is_gone(other)):
-            continue
-        size = sum(weights_of(converted) for converted in old.iterdir()) / 10**6
-        old = old.rename(made.parent / f"outdated-{old.name}")  # so that a start never finds half of it
-        shutil.rmtree(old)
-        why = "an older version of the file" if other == source else "the file is gone"
-        _print(f"Removed the conversion of {other} ({size:,.0f} MB): {why}.")
-
-
-def _is_gone(file: Path) -> bool:
-    """Return whether a file does not exist; an unreadable one counts as existing."""
-    try:
-        file.stat()
-    except OSError as error:
-        return isinstance(error, FileNotFoundError)
-    return False
 
 
 def _fetched(model: str, package: Package, part: Path) -> Path:

@@ -7,7 +7,6 @@ import gzip
 import os
 import posixpath
 import re
-import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from enum import StrEnum
@@ -20,10 +19,9 @@ from time import monotonic
 
 import msgspec
 import structlog
-from starlette.datastructures import Headers
-from starlette.responses import FileResponse, Response
-from starlette.staticfiles import NotModifiedResponse, StaticFiles
-from starlette.types import Receive, Scope, Send
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 
 from app.es_modules import BundleError, join
 
@@ -49,15 +47,13 @@ TYPES = {
     ".woff2": "font/woff2",
 }
 """Media types of the page's files, independent of the machine's own list."""
-_WEIGHT = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
+_REFUSED = re.compile(r";\s*q=0(\.0*)?\s*$")
 _COMPRESSED = {".png", ".woff2"}
 _SMALL = 256
 """Files of fewer bytes are not compressed: they fit into one packet with their headers."""
 _DIGITS = 16
 """Hexadecimal digits of the SHA-256 sum, in tags and in names."""
 SCRIPT = "start.js"
-LATER = "later.js"
-"""The script with whatever the page's script loads on demand."""
 STYLE = "style.css"
 VENDOR = "vendor/"
 """Folder of bundles that stay separate files: they rarely change, and some are loaded on demand."""
@@ -78,65 +74,37 @@ Moment = tuple[int, int]
 """A file's modification time and length, which differ once it is written again."""
 
 
-class PageFiles(StaticFiles):
+class PageFiles:
     """Serves the page in a folder. If its modules can't be joined, they are served one by one, and the log says why.
 
-    The sources are checked on each request for the page, so an edit shows at the next load.
+    The sources are checked on each request for the page or a source, so an edit shows at the next load.
     """
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(directory=folder)
         self._folder = folder
         self._build: Build | None = None
         self._looked = 0.0
         self._seen: dict[str, Moment] = {}
-        self._assets: dict[str, tuple[Moment, Asset]] = {}
         self._lock = Lock()
 
-    async def page(self, scope: Scope, name: str = "index.html") -> Response:
+    async def page(self, request: Request, name: str = "index.html") -> Response:
         """Answer a request for a page itself."""
         build = await self._recent_build(LOOK_S)
-        return await _answer(build.pages[name], REVALIDATED, scope)
+        return await _answer(build.pages[name], REVALIDATED, request)
 
-    async def get_response(self, path: str, scope: Scope) -> Response:
-        """Answer a request for a file. Raises HTTPException."""
+    async def file(self, request: Request) -> Response:
+        """Answer a request for a file, with or without a hash in its name. Raises HTTPException."""
+        path: str = request.path_params["path"]
         named = unsummed(path)
-        if named is not None and scope["method"] in {"GET", "HEAD"}:
-            build = await self._recent_build(inf)
-            if (made := build.made.get(named[0])) is not None:
-                return await _answer(made, _keeping(made, named[1]), scope)
-        return await super().get_response(path, scope)
-
-    def lookup_path(self, path: str) -> tuple[str, os.stat_result | None]:
-        """Find a file, with or without a hash in its name. Runs in a thread, since it may read the file."""
-        found, facts = super().lookup_path(path)
-        if facts is None and (named := unsummed(path)) is not None:
-            found, facts = super().lookup_path(named[0])
-        if facts is not None and stat.S_ISREG(facts.st_mode):
-            self._read(found, facts)
-        return found, facts
-
-    def file_response(
-        self,
-        full_path: str | os.PathLike[str],
-        stat_result: os.stat_result,
-        scope: Scope,
-        status_code: int = 200,
-    ) -> Response:
-        """Answer with a file. Ranges count its uncompressed bytes."""
-        asset = self._assets[str(full_path)][1]
-        named = unsummed(scope["path"])
-        keeping = _keeping(asset, named[1]) if named is not None else REVALIDATED
-        request_headers = Headers(scope=scope)
-        if "range" in request_headers and "if-none-match" not in request_headers:
-            headers = _headers(asset, Coding.IDENTITY, keeping)
-            return FileResponse(full_path, status_code, headers, asset.media_type, stat_result=stat_result)
-        return _Coded(asset, keeping)
-
-    def _read(self, path: str, facts: os.stat_result) -> None:
-        known = self._assets.get(path)
-        if known is None or known[0] != _moment(facts):
-            self._assets[path] = (_moment(facts), Asset(path, Path(path).read_bytes()))
+        build = await self._recent_build(LOOK_S if named is None else inf)
+        plain, digest = named or (path, "")
+        asset = (named and build.made.get(plain)) or build.files.get(plain)
+        if asset is None:
+            raise HTTPException(404)
+        keeping = REVALIDATED
+        if named is not None:  # during an upgrade a replica may be asked for another version's file
+            keeping = KEPT if asset.digest == digest else NOT_KEPT
+        return await _answer(asset, keeping, request)
 
     async def _recent_build(self, seconds: float) -> Build:
         """Return a build of the sources, checked at most `seconds` ago."""
@@ -148,32 +116,17 @@ class PageFiles(StaticFiles):
         """Return the build of the current sources."""
         with self._lock:
             self._looked = monotonic()
-            seen = {path: _moment(facts) for path, facts in files(self._folder)}
+            seen = {path: (facts.st_mtime_ns, facts.st_size) for path, facts in files(self._folder)}
             if self._build is None or seen != self._seen:
                 self._build, self._seen = _built(self._folder), seen
             return self._build
 
 
-class _Coded(Response):
-    """A file's bytes in the coding that the request prefers; coding it takes a thread."""
-
-    def __init__(self, asset: Asset, keeping: str) -> None:
-        super().__init__()
-        self._asset = asset
-        self._keeping = keeping
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
-        response = await _answer(self._asset, self._keeping, scope)
-        await response(scope, receive, send)
-
-
-async def _answer(asset: Asset, keeping: str, scope: Scope) -> Response:
-    request_headers = Headers(scope=scope)
-    coding = chosen(request_headers.get("accept-encoding", "")) if asset.varies else Coding.IDENTITY
+async def _answer(asset: Asset, keeping: str, request: Request) -> Response:
+    coding = chosen(request.headers.get("accept-encoding", "")) if asset.varies else Coding.IDENTITY
     headers = _headers(asset, coding, keeping)
-    if _known(request_headers.get("if-none-match", ""), asset.tag(coding)):
-        return NotModifiedResponse(Headers(headers))
+    if _known(request.headers.get("if-none-match", ""), asset.tag(coding)):
+        return Response(status_code=304, headers=headers)
     if asset.ready(coding):
         content = asset.coded(coding)
     else:
@@ -195,22 +148,18 @@ def _known(tags: str, tag: str) -> bool:
     return tags.strip() == "*" or tag in (one.strip().removeprefix("W/") for one in tags.split(","))
 
 
-def _keeping(asset: Asset, digest: str) -> str:
-    """Return how to cache. A replica that is asked, during an upgrade, for another version's file sends its own, uncached."""
-    return KEPT if asset.digest == digest else NOT_KEPT
-
-
 def _built(folder: Path) -> Build:
     try:
         return built(folder)
     except BundleError as why:
         _log.warning("page served unbundled", why=str(why))
-        pages = {path.name: Asset(path.name, path.read_bytes()) for path in folder.glob("*.html")}
-        return Build(pages, {})  # the pages as they are
+        sources = _sources(folder)
+        pages = {path: source for path, source in sources.items() if path.endswith(".html")}
+        return Build(pages, {}, sources)  # the pages as they are
 
 
-def _moment(facts: os.stat_result) -> Moment:
-    return facts.st_mtime_ns, facts.st_size
+def _sources(folder: Path) -> dict[str, Asset]:
+    return {path: Asset(path, (folder / path).read_bytes()) for path, _ in files(folder)}
 
 
 class Coding(StrEnum):
@@ -256,24 +205,10 @@ class Asset:
 
 
 def chosen(accepted: str) -> Coding:
-    """Return the coding that an `Accept-Encoding` header prefers; among equals the one with the smallest result (RFC 9110, 12.5.3)."""
-    weights = _weights(accepted)
-    rest = weights.get("*", 0.0)
-    liked = {coding: weights.get(coding, rest) for coding in _OFFERED}
-    best = max(liked.values())
-    plain = weights.get(Coding.IDENTITY, 0.0)
-    if best <= 0.0 or plain > best:
-        return Coding.IDENTITY
-    return next(coding for coding, weight in liked.items() if weight == best)
-
-
-def _weights(accepted: str) -> dict[str, float]:
-    weights = {}
-    for part in accepted.lower().split(","):
-        name, *parameters = (word.strip() for word in part.split(";"))
-        quality = next((one[2:] for one in parameters if one.startswith("q=")), "1")
-        weights[name] = float(quality) if _WEIGHT.fullmatch(quality) else 0.0
-    return weights
+    """Return the coding with the smallest result among those that an `Accept-Encoding` header names (RFC 9110, 12.5.3)."""
+    named = [part.strip() for part in accepted.lower().split(",")]
+    names = {part.partition(";")[0].rstrip() for part in named if not _REFUSED.search(part)}
+    return next((coding for coding in _OFFERED if coding in names), Coding.IDENTITY)
 
 
 def _compressed(content: bytes, coding: Coding) -> bytes:
@@ -285,10 +220,11 @@ def _compressed(content: bytes, coding: Coding) -> bytes:
 
 
 class Build(msgspec.Struct, frozen=True):
-    """The pages and their built files, by their plain names."""
+    """The pages, the files made from their sources, and the sources, by their plain names."""
 
     pages: dict[str, Asset]
     made: dict[str, Asset]
+    files: dict[str, Asset]
 
 
 def built(folder: Path) -> Build:
@@ -323,13 +259,14 @@ class _Builder:
     """Builds the pages of a folder, once."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._sources = _sources(folder)
         self._made: dict[str, Asset] = {}
 
     def build(self) -> Build:
         """Return the pages and their built files."""
-        pages = sorted(path.name for path in self._folder.glob("*.html"))
-        return Build({name: Asset(name, self._page(name).encode()) for name in pages}, self._made)
+        names = [path for path in self._sources if path.endswith(".html") and "/" not in path]
+        pages = {name: Asset(name, self._page(name).encode()) for name in names}
+        return Build(pages, self._made, self._sources)
 
     def _page(self, name: str) -> str:
         text = self._text(name)
@@ -346,10 +283,10 @@ class _Builder:
 
     def _script(self, kind: str, static: str, entry: str) -> str:
         """Return the elements that load the script and, in parallel, its imports. `static`: the path to all files."""
-        addresses = {path: f"./{self._address(path, path)}" for path, _ in files(self._folder)}
+        addresses = {path: f"./{self._address(path, path)}" for path in self._sources}
         modules = [path for path in addresses if path.endswith(".js") and not path.startswith(VENDOR)]
         sources = {path: self._text(path) for path in modules}
-        joined = join(entry, sources, addresses, lambda script: f"./{self._make(kind + LATER, script)}")
+        joined = join(entry, sources, addresses)
         needs = [address.removeprefix("./") for address in joined.needs]
         preloads = [f'<link rel="modulepreload" href="{static}{name}">' for name in needs]
         script = f'<script type="module" src="{static}{self._make(kind + SCRIPT, joined.script)}"></script>'
@@ -376,10 +313,9 @@ class _Builder:
         """Return the address of a file below `static/`, under which it may be cached forever."""
         if unsummed(path) is not None or path.endswith(_KEPT_ADDRESSES):
             return path
-        file = self._folder / path
-        if not file.is_file():
+        if path not in self._sources:
             raise BundleError(named_in, f"it names {path}, which does not exist")
-        return summed(path, Asset(path, file.read_bytes()))
+        return summed(path, self._sources[path])
 
     def _text(self, path: str) -> str:
-        return (self._folder / path).read_text(encoding="utf-8")
+        return self._sources[path].content.decode()

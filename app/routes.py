@@ -101,10 +101,10 @@ def application(
     files = PageFiles(PAGE)
 
     async def page(request: Request) -> Response:
-        return await files.page(request.scope)
+        return await files.page(request)
 
     async def shared(request: Request) -> Response:
-        response = await files.page(request.scope, "shared.html")
+        response = await files.page(request, "shared.html")
         response.headers.update(NO_INDEX_HEADERS)
         return response
 
@@ -136,7 +136,7 @@ def application(
         Route("/metrics", scrape),
         *(_specification(path, *served) for path, served in _SPECIFIED.items()),
         *api,
-        Mount("/static", files),
+        Route("/static/{path:path}", files.file),
         *documentation(DOCS, not_found.refused),
     ]
     starlette = Starlette(exception_handlers={404: not_found.no_file, 405: not_found.wrong_method})

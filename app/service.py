@@ -62,7 +62,7 @@ from connections.loop_scheduler import FairShareMiddleware
 from connections.manager import ConnectionLifecycle, ConnectionManager
 from connections.native.server_info import SERVER, AdvertisedSettings, ServerInfo
 from connections.protocol.base import ServerFacts
-from engine.api import Engine, EngineState, EngineStatus
+from engine.api import Engine, EngineState
 from engine.errors import EngineError
 from engine.messages import ModelFacts
 from sessions.errors import StoreDown
@@ -75,7 +75,6 @@ from sessions.store.pool import AT_ONCE, Durations, StoreStats
 from sessions.store.server_config import WriteProbe
 from sessions.turn.policy import Policy, ToolLimits
 
-_WIDTH = 24
 _DISPLAY_S = 0.1
 CLOSE_S = 3.0
 LOOK_S = 1.0
@@ -432,19 +431,20 @@ def cancelled_by_signals() -> Iterator[None]:
 
 
 class StartDisplay:
-    """Shows a progress bar on a terminal, elsewhere a line for each stage."""
+    """Prints a line for each stage of the start."""
 
     def __init__(self, stream: TextIO = sys.stderr) -> None:
         self._stream = stream
-        self._shown = ""
 
     async def follow(self, engine: Engine) -> None:
-        """Show the progress until the engine is ready or has failed."""
+        """Print the stages until the engine is ready or has failed."""
+        shown = None
         while (status := engine.status).state in (EngineState.LOADING, EngineState.RESTARTING):
-            self._show(status)
+            if status.stage != shown:
+                shown = status.stage
+                self._stream.write(f"{shown or 'starting the engine'} ({status.progress:.0%})\n")
+                self._stream.flush()
             await asyncio.sleep(_DISPLAY_S)
-        if self._shown and self._stream.isatty():
-            self._stream.write("\r\033[K")
 
     def address(self, url: str, facts: ModelFacts) -> None:
         """Print the page's address, and where the model runs."""
@@ -452,14 +452,3 @@ class StartDisplay:
         if not facts.parameters:  # an upstream does not report them
             model = f"{facts.model} of {facts.device}"
         print(f"Midstream is ready: {url}   ({model}; Ctrl-C stops)", flush=True)  # noqa: T201 - the command's output
-
-    def _show(self, status: EngineStatus) -> None:
-        stage = status.stage or "starting the engine"
-        if self._stream.isatty():
-            filled = round(status.progress * _WIDTH)
-            bar = "█" * filled + "░" * (_WIDTH - filled)
-            self._stream.write(f"\r\033[K{bar} {status.progress:4.0%}  {stage}")
-        elif stage != self._shown:
-            self._stream.write(f"{stage} ({status.progress:.0%})\n")
-        self._shown = stage
-        self._stream.flush()

@@ -217,9 +217,7 @@ def _context(named: Trace) -> Context:
 
 
 def _named(before: Trace, span: SpanContext) -> Trace:
-    """Return the trace context for outgoing requests within a span; an invalid span (all zeros) changes nothing."""
-    if not span.is_valid:
-        return before
+    """Return the trace context for outgoing requests within a span."""
     parent = f"00-{span.trace_id:032x}-{span.span_id:016x}-{int(span.trace_flags):02x}"
     return msgspec.structs.replace(before, traceparent=parent)
 

@@ -208,31 +208,6 @@ class Client:
         row: Frame = renamed["conversations"][0]
         return row
 
-    async def follow(
-        self, conversation_id: str = "default", *, epoch: str | None = None, after_seq: int = 0
-    ) -> AsyncIterator[Frame]:
-        """Yield all frames of a conversation, no matter who causes them, until it is deleted.
-
-        The first frame is the newest `history`. With `epoch` and `after_seq`, the last that were seen, the first are `resumed`
-        and the missed events, or `gap` and `snapshot`. Lost connections are resumed in the same way.
-        Raises Refused (`not_found`), Disconnected.
-        """
-        follower = Follower(conversation_id, uuid.uuid4().hex)
-        query = _frame("history", conversation_id=conversation_id)
-        if epoch is not None:
-            follower.position = Position(epoch, after_seq)
-            query = _frame("resume", conversation_id=conversation_id, epoch=epoch, after_seq=after_seq)
-        self._live.followers.append(follower)
-        try:
-            await self.request(query, ref=follower.ref)
-            while True:
-                frame = await follower.next()
-                yield frame
-                if frame["type"] == "deleted":
-                    return
-        finally:
-            self._live.followers.remove(follower)
-
     async def rejoin(self, conversation_id: str = "default") -> Reply | None:
         """Return the unfinished reply of a conversation (running, or with open calls), with what came of it so far.
 
@@ -506,10 +481,6 @@ def delays(
 
 
 TURN_FRAMES = frozenset({"status", "delta", "reasoning", "tool_call", "tool_state", "done"})
-EVENTS = frozenset({"accepted", "delta", "reasoning", "source", "tool_call", "tool_state", "done", "removed"})
-_ALWAYS = EVENTS | {"status", "gap", "snapshot", "deleted"}
-_ANSWERS = frozenset({"history", "resumed"})
-"""Of these frames, a follower takes those that answer its own request, and those without `ref`: a new active branch's history."""
 
 
 @dataclass(slots=True)
@@ -541,26 +512,15 @@ class LiveReplies:
         self.begun: dict[str, Reply] = {}
         """Their replies: whole ones may come before their sender looks."""
         self._replies: dict[str, Reply] = {}  # by turn
-        self._positions: dict[str, Position] = {}  # by conversation
+        self.positions: dict[str, Position] = {}
+        """Where to resume, by conversation: those with unfinished replies."""
         self.rejoined: dict[str, Reply | None] = {}
         """Unfinished replies of requested histories, by ref."""
-        self.followers: list[Follower] = []
 
     @property
     def has_any(self) -> bool:
         """Whether a reply is unfinished."""
         return bool(self._replies)
-
-    @property
-    def positions(self) -> dict[str, Position]:
-        """Where to resume, by conversation: those that are followed, and those with unfinished replies."""
-        positions = dict(self._positions)
-        for follower in self.followers:
-            conversation_id, seen = follower.conversation_id, follower.position
-            known = positions.get(conversation_id)
-            if seen is not None and (known is None or (known.epoch == seen.epoch and seen.seq < known.seq)):
-                positions[conversation_id] = seen
-        return positions
 
     def of(self, conversation_id: str) -> list[Reply]:
         """Return the unfinished replies of a conversation, oldest first."""
@@ -580,11 +540,8 @@ class LiveReplies:
             self._accept(frame)
         if kind == "history" and frame.get("ref") in self.rejoined:
             self.rejoined[frame["ref"]] = self._take_up(frame)
-        if position := self._positions.get(conversation_id):
+        if position := self.positions.get(conversation_id):
             position.take(frame)
-        for follower in self.followers:
-            if follower.conversation_id == conversation_id:
-                follower.take(frame)
         turn_id = frame["turn_id"] if kind in TURN_FRAMES else frame.get("turn_id")
         reply = self._replies.get(turn_id or "")
         if kind in TURN_FRAMES and reply is not None:
@@ -598,19 +555,14 @@ class LiveReplies:
         self._forget(reply)
 
     def fail_in(self, conversation_id: str, error: ClientError) -> None:
-        """Fail all replies and followers of a conversation."""
+        """Fail all replies of a conversation."""
         for reply in self.of(conversation_id):
             self.fail(reply, error)
-        for follower in self.followers:
-            if follower.conversation_id == conversation_id:
-                follower.fail(error)
 
     def fail_all(self, error: ClientError) -> None:
         """Fail everything."""
         for reply in list(self._replies.values()):
             self.fail(reply, error)
-        for follower in self.followers:
-            follower.fail(error)
 
     def _accept(self, frame: Frame) -> None:
         """Begin the reply to a message that is being sent, or one that follows the calls of a reply."""
@@ -640,60 +592,16 @@ class LiveReplies:
     def _add(self, reply: Reply) -> Reply:
         accepted = reply.accepted
         self._replies[reply.turn_id] = reply
-        self._positions.setdefault(accepted["conversation_id"], Position(accepted["epoch"], accepted["seq"]))
+        self.positions.setdefault(accepted["conversation_id"], Position(accepted["epoch"], accepted["seq"]))
         return reply
 
     def _forget(self, reply: Reply) -> None:
         del self._replies[reply.turn_id]
         conversation_id = reply.accepted["conversation_id"]
         if not self.of(conversation_id):
-            self._positions.pop(conversation_id, None)
+            self.positions.pop(conversation_id, None)
 
 
 def _is_unfinished(message: Frame) -> bool:
     is_calling = any(call["state"] in ("waiting", "running") for call in message.get("calls", ()))
     return message["status"] == "running" or is_calling
-
-
-class Follower:
-    """Takes the frames of a conversation, without repetitions."""
-
-    def __init__(self, conversation_id: str, ref: str) -> None:
-        self.conversation_id = conversation_id
-        self.ref = ref
-        self.position: Position | None = None
-        """All events up to it were seen."""
-        self._is_begun = False
-        self._frames: asyncio.Queue[Frame | ClientError] = asyncio.Queue()
-
-    async def next(self) -> Frame:
-        """Return the next frame. Raises what ended the conversation for this client."""
-        frame = await self._frames.get()
-        if isinstance(frame, ClientError):
-            raise frame
-        return frame
-
-    def take(self, frame: Frame) -> None:
-        """Take a frame. Frames before the answer to the request are skipped: they are in the answer, or come again after it."""
-        kind, ref = frame["type"], frame.get("ref")
-        self._is_begun |= ref == self.ref
-        if not self._is_begun or (kind not in _ALWAYS and not (kind in _ANSWERS and ref in (None, self.ref))):
-            return
-        if kind in {"history", "snapshot"}:
-            self.position = Position(frame["epoch"], frame["seq"])
-        elif kind in EVENTS and not self._is_next(frame):
-            return
-        self._frames.put_nowait(frame)
-
-    def _is_next(self, event: Frame) -> bool:
-        """Return whether an event follows the last one. An event after a gap does not: it comes again, with the missing ones."""
-        position, seq = self.position, event["seq"]
-        first = event.get("first_seq") or seq
-        if position is None or seq <= position.seq or first > position.seq + 1:
-            return False
-        position.seq = seq
-        return True
-
-    def fail(self, error: ClientError) -> None:
-        """End: nothing more comes."""
-        self._frames.put_nowait(error)

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
 
-from specs import bounds, openapi, schemas, settings
-from specs.frames import asyncapi, protocol, reference, typescript
+from specs import openapi, schemas, settings
+from specs.frames import asyncapi, reference, typescript
 
 ROOT = Path(__file__).parent.parent
-PROTOCOL = ROOT / "PROTOCOL.md"
 SERVED = ROOT / "app" / "specifications"
 
 
@@ -26,7 +25,6 @@ def generated() -> dict[Path, str]:
         ROOT / "app" / "page" / "client" / "frames.d.ts": typescript(frames["$defs"]),
         ROOT / "docs" / "reference.md": reference(),
         ROOT / "docs" / "settings.md": settings.page(),
-        PROTOCOL: protocol(bounds.protocol(PROTOCOL.read_text())),
     }
 
 

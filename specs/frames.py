@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from textwrap import wrap
 from typing import Any
@@ -15,8 +14,6 @@ import msgspec
 from connections.native.endpoint import SUBPROTOCOL
 from connections.protocol import frames
 from connections.protocol.base import ClientFrame
-from sessions.limits.rates import FrameCost
-from specs.bounds import table, with_table
 from specs.schemas import Schema, client_frames, name_of, schemas, server_frames
 
 _CHANNEL = {"$ref": "#/channels/socket"}
@@ -101,8 +98,6 @@ def _references(types: Iterable[type[msgspec.Struct]]) -> list[dict[str, str]]:
 Struct = type[msgspec.Struct]
 
 COLUMNS = 100
-COMMON = 3
-"""A field that so many frames of one side have alike is described once for all of them."""
 _REFERENCE_HEAD = """\
 # Frames
 
@@ -119,7 +114,6 @@ serves an example of each frame at `/asyncapi.yaml`, and the schemas at `/schema
 - Offsets and lengths count Unicode code points.
 - A field with a `?` may be missing.
 - Any client frame may have a `ref`, which the answer repeats. The answer may always be `error`.
-- *Shared* fields are described once, before the frames.
 - An *id* is a string of 1 to 128 characters. A *plain id* has only letters, digits and `._:-`.
 """
 _IDS = {"": "id", "^[A-Za-z0-9._:-]+$": "plain id"}
@@ -129,172 +123,64 @@ _IDS = {"": "id", "^[A-Za-z0-9._:-]+$": "plain id"}
 def reference() -> str:
     """Return the whole page."""
     shapes = schemas("{name}")
-    clients, server = _Side(client_frames(), shapes), _Side(server_frames(), shapes)
-    page = _Page(shapes, (clients, server))
-    blocks = [
-        _REFERENCE_HEAD,
-        *(
-            block
-            for heading, side in (("What clients send", clients), ("What the server sends", server))
-            for block in page.side(heading, side)
-        ),
-        "## Types\n",
-        *(block for name in page.named for block in page.named_type(name)),
-    ]
+    blocks = [_REFERENCE_HEAD]
+    for heading, kinds in (
+        ("What clients send", client_frames()),
+        ("What the server sends", server_frames()),
+    ):
+        blocks.append(f"## {heading}\n")
+        for frame in kinds:
+            blocks += _frame_entry(frame, shapes.pop(name_of(frame)))
+    blocks.append("## Types\n")
+    for name, shape in shapes.items():
+        blocks += _entry(_type_heading(name), shape)
     return "\n".join(blocks)
 
 
-class _Side:
-    """The frames that one peer sends, and the fields that several of them share."""
-
-    def __init__(self, kinds: Iterable[Struct], shapes: Mapping[str, Schema]) -> None:
-        self.frames = {frame: shapes[name_of(frame)] for frame in kinds}
-        counts = Counter(
-            (_labelled(name, shape), json.dumps(field))
-            for shape in self.frames.values()
-            for name, field in _own_fields(shape)
-        )
-        self.common: dict[str, Schema] = {}
-        for (label, field), count in counts.most_common():
-            if count >= COMMON:
-                self.common.setdefault(label, json.loads(field))
-
-    def parted(self, frame: Struct) -> tuple[list[str], dict[str, Schema]]:
-        """Return a frame's common fields by name, and its own ones."""
-        fields = {
-            _labelled(name, self.frames[frame]): field for name, field in _own_fields(self.frames[frame])
-        }
-        common = [label for label, field in fields.items() if self.common.get(label) == field]
-        return common, {label: field for label, field in fields.items() if label not in common}
+def _frame_entry(frame: Struct, shape: Schema) -> Iterator[str]:
+    tag, is_request = _tag(frame), issubclass(frame, ClientFrame)
+    is_answer = not is_request and tag in REQUEST_EXAMPLES
+    fields = {name: field for name, field in shape["properties"].items() if name not in {"type", "ref"}}
+    facts = _request_facts(frame) if is_request else _event_facts(frame)
+    heading = f"{tag} (from the server)" if is_answer else tag
+    yield from _entry(heading, shape | {"properties": fields}, facts)
 
 
-def _own_fields(shape: Schema) -> Iterator[tuple[str, Schema]]:
-    return (
-        (name, field) for name, field in shape.get("properties", {}).items() if name not in {"type", "ref"}
-    )
+def _entry(heading: str, shape: Schema, facts: str = "") -> Iterator[str]:
+    """Yield the description of a frame or a type, with its fields as a list."""
+    yield f"### {heading}\n"
+    what, notes = _described(shape)
+    yield from _paragraphs(what)
+    yield from _paragraphs(f"One of {_values(shape)}." if "enum" in shape else facts)
+    items = []
+    for name, field in shape.get("properties", {}).items():
+        is_required = name in shape.get("required", ())
+        kind = _words(field) if is_required else _words(field).removesuffix(" or null")
+        note = f". {notes[name]}" if name in notes else ""
+        items.append(_item(f"`{name}{'' if is_required else '?'}`: {kind}{_default(field)}{note}"))
+    if items:
+        yield "\n".join(items) + "\n"
 
 
-def _labelled(name: str, shape: Schema) -> str:
-    return name if name in shape.get("required", ()) else f"{name}?"
+def _type_heading(name: str) -> str:
+    tags = {_tag(frame) for frame in (*client_frames(), *server_frames())}
+    return f"{name} (type)" if name.lower() in tags else name
 
 
-class _Page:
-    """The page's blocks. A type that is used once is described where it is used, the others under a heading."""
-
-    def __init__(self, shapes: Mapping[str, Schema], sides: Iterable[_Side]) -> None:
-        self._shapes = shapes
-        self._tags = {_tag(frame) for side in sides for frame in side.frames}
-        shown: list[Any] = [side.common for side in sides]
-        shown += [side.parted(frame)[1] for side in sides for frame in side.frames]
-        kinds = {name_of(frame) for side in sides for frame in side.frames}
-        shown += [shape for name, shape in shapes.items() if name not in kinds]
-        uses = Counter(_references_in(shown))
-        self.named = [name for name in shapes if uses[name] > 1]
-
-    def side(self, heading: str, side: _Side) -> Iterator[str]:
-        """Yield the frames of one peer, after their common fields."""
-        yield f"## {heading}\n"
-        yield "Fields that several frames share:\n"
-        yield from self._list(side.common, {})
-        for frame in side.frames:
-            yield from self._frame(frame, side)
-
-    def named_type(self, name: str) -> Iterator[str]:
-        """Yield a type that several places link to."""
-        shape = self._shapes[name]
-        yield f"### {self._heading(name)}\n"
-        what, notes = _described(shape)
-        yield from _paragraphs(what)
-        if "enum" in shape:
-            yield "\n".join(wrap(f"One of {_values(shape)}.", COLUMNS)) + "\n"
-        yield from self._list(_labelled_fields(shape), notes)
-
-    def _frame(self, frame: Struct, side: _Side) -> Iterator[str]:
-        tag, (common, own) = _tag(frame), side.parted(frame)
-        is_request = issubclass(frame, ClientFrame)
-        is_answer = not is_request and tag in REQUEST_EXAMPLES
-        yield f"### {tag} (from the server)\n" if is_answer else f"### {tag}\n"
-        what, notes = _described(side.frames[frame])
-        yield from _paragraphs(what)
-        facts = [_request_heading(frame) if is_request else _event_heading(frame)]
-        if common:
-            facts.append(f"Shared: {', '.join(self._shared(frame, common, side))}.")
-        yield from _paragraphs(" ".join(facts))
-        yield from self._list(own, notes)
-
-    def _shared(self, frame: Struct, common: Sequence[str], side: _Side) -> Iterator[str]:
-        """Yield a frame's common fields. Most messages have those of `send`, and more."""
-        send, _ = side.parted(frames.Send) if issubclass(frame, frames.TurnFrame) else ([], {})
-        if send and frame is not frames.Send:
-            yield "those of `send`"
-            common = [label for label in common if label not in send]
-        yield from (f"`{label}`" for label in common)
-
-    def _heading(self, name: str) -> str:
-        return f"{name} (type)" if name.lower() in self._tags else name
-
-    def _list(self, fields: Mapping[str, Schema], notes: Mapping[str, str]) -> Iterator[str]:
-        """Yield the fields of a type as a list, then the notes about shared fields, which are listed elsewhere."""
-        items = [*self._items(fields, notes)]
-        shared = notes.keys() - {label.rstrip("?") for label in fields}
-        items += (_item(f"`{name}`: {note}", "") for name, note in notes.items() if name in shared)
-        if items:
-            yield "\n".join(items) + "\n"
-
-    def _items(
-        self, fields: Mapping[str, Schema], notes: Mapping[str, str], indent: str = ""
-    ) -> Iterator[str]:
-        """Yield fields as items, those of one kind in one item, and below it the fields of the types that only it has."""
-        kinds: dict[tuple[str, str], list[str]] = {}
-        for label, field in fields.items():
-            alone = label if self._structs(field) or label.rstrip("?") in notes else ""
-            kinds.setdefault((self._kind(label, field), alone), []).append(label)
-        for (kind, _), labels in kinds.items():
-            words = f"{', '.join(f'`{label}`' for label in labels)}: {kind}"
-            note = notes.get(labels[0].rstrip("?"))
-            structs = self._structs(fields[labels[0]])
-            if len(structs) == 1:
-                what, inner_notes = _described(structs[0])
-                yield _item(f"{words}. {note or what}", indent)
-                yield from self._items(_labelled_fields(structs[0]), inner_notes, f"{indent}  ")
-                continue
-            yield _item(f"{words}. {note}" if note else words, indent)
-            for shape in structs:
-                inner = _labelled_fields(shape)
-                what, inner_notes = _described(shape)
-                yield _item(f"{self._words(inner.pop('type'))}: {what}", f"{indent}  ")
-                yield from self._items(inner, inner_notes, f"{indent}    ")
-
-    def _structs(self, field: Schema) -> list[Schema]:
-        """Return the objects that only this field has, and so are described below it."""
-        once = [self._shapes[name] for name in _references_in(field) if name not in self.named]
-        return [shape for shape in once if "properties" in shape]
-
-    def _kind(self, label: str, field: Schema) -> str:
-        kind = self._words(field)
-        return (kind.removesuffix(" or null") if label.endswith("?") else kind) + _default(field)
-
-    def _words(self, shape: Schema) -> str:
-        """Return what a value may be. Raises ValueError where a schema says more than frames have."""
-        match shape:
-            case {"$ref": str(name)}:
-                return self._type(name)
-            case {"enum": [*_]}:
-                return _values(shape)
-            case {"anyOf": [{"$ref": _}, {"$ref": _}, *_]}:
-                return "one of these objects"
-            case {"anyOf": [*kinds]}:
-                return " or ".join(dict.fromkeys(map(self._words, kinds)))
-            case {"type": "array", "items": item}:
-                most = f" at most {shape['maxItems']}" if "maxItems" in shape else ""
-                items = re.sub("^(string|object)", r"\1s", self._words(item))
-                return f"list of{most} {items}"
-        return _scalar(shape)
-
-    def _type(self, name: str) -> str:
-        if name in self.named:
-            return f"[{name}](#{_anchor(self._heading(name))})"
-        return _values(self._shapes[name]) if "enum" in self._shapes[name] else "object"
+def _words(shape: Schema) -> str:
+    """Return what a value may be. Raises ValueError where a schema says more than frames have."""
+    match shape:
+        case {"$ref": str(name)}:
+            return f"[{name}](#{_anchor(_type_heading(name))})"
+        case {"enum": [*_]}:
+            return _values(shape)
+        case {"anyOf": [*kinds]}:
+            return " or ".join(dict.fromkeys(map(_words, kinds)))
+        case {"type": "array", "items": item}:
+            most = f" at most {shape['maxItems']}" if "maxItems" in shape else ""
+            items = re.sub("^(string|object)", r"\1s", _words(item))
+            return f"list of{most} {items}"
+    return _scalar(shape)
 
 
 def _described(shape: Schema) -> tuple[str, dict[str, str]]:
@@ -305,25 +191,16 @@ def _described(shape: Schema) -> tuple[str, dict[str, str]]:
     return text[0], {field: note[:1].upper() + note[1:] for field, note in notes}
 
 
-def _labelled_fields(shape: Schema) -> dict[str, Schema]:
-    return {_labelled(name, shape): field for name, field in shape.get("properties", {}).items()}
-
-
-def _item(words: str, indent: str) -> str:
+def _item(words: str) -> str:
     return "\n".join(
         wrap(
             f"- {' '.join(words.split())}",
             COLUMNS,
-            initial_indent=indent,
-            subsequent_indent=f"{indent}  ",
+            subsequent_indent="  ",
             break_on_hyphens=False,
             break_long_words=False,
         )
     )
-
-
-def _references_in(part: object) -> list[str]:
-    return re.findall(r'"\$ref": "(\w+)"', json.dumps(part))
 
 
 def _scalar(shape: Schema) -> str:
@@ -345,13 +222,13 @@ def _anchor(heading: str) -> str:
     return heading.lower().replace(" ", "-").translate({ord(mark): None for mark in "()."})
 
 
-def _request_heading(frame: Struct) -> str:
+def _request_facts(frame: Struct) -> str:
     kind = frames.CLIENT_FRAMES[frame]
     names = [f"`{_tag(answer)}`" for answer in kind.answers]
     return f"Answer: {' or '.join(names) or 'none'}."
 
 
-def _event_heading(frame: Struct) -> str:
+def _event_facts(frame: Struct) -> str:
     feature = frames.SERVER_FRAMES[frame]
     return f"Feature: `{feature}`." if feature else ""
 
@@ -391,37 +268,6 @@ def _default(field: Schema) -> str:
     default = field.get("default")
     has_default = isinstance(default, str | int | float) and default != ""
     return f", default `{json.dumps(default)}`" if has_default else ""
-
-
-_CELL = 76
-_NONE = "\N{EN DASH}"
-
-
-def protocol(text: str) -> str:
-    """Return the text of PROTOCOL.md with the tables of frames as they are in the code."""
-    requests: dict[tuple[str, str], list[str]] = {}
-    for frame in client_frames():
-        kind = frames.CLIENT_FRAMES[frame]
-        scope = f"`{kind.scope}`" if kind.scope else "any"
-        counts = _NONE if kind.counts is FrameCost.NOTHING else str(kind.counts)
-        requests.setdefault((scope, counts), []).append(f"`{_tag(frame)}`")
-    events: dict[str, list[str]] = {}
-    for frame in server_frames():
-        feature = frames.SERVER_FRAMES[frame]
-        events.setdefault(f"`{feature}`" if feature else _NONE, []).append(f"`{_tag(frame)}`")
-    by_scope = table(
-        ("Scope of the token", "Counts as", "Client frames"),
-        ((*group, cell) for group, tags in requests.items() for cell in _cells(tags)),
-    )
-    by_feature = table(
-        ("Feature", "Server frames"),
-        ((feature, cell) for feature, tags in events.items() for cell in _cells(tags)),
-    )
-    return with_table(with_table(text, by_scope), by_feature)
-
-
-def _cells(tags: Iterable[str]) -> list[str]:
-    return wrap(", ".join(tags), _CELL)
 
 
 _KINDS = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}

@@ -108,7 +108,7 @@ ORDER = {
             "parts",
         ),
         *("keys", "logs", "memory", "metrics", "es_modules", "page_files", "routes", "service"),
-        *("doctor", "sizing", "administration", "cli", "__main__"),
+        *("doctor", "cli", "__main__"),
     ),
 }
 
@@ -287,7 +287,6 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
                 "engine.upstream.engine",
                 "engine.upstream.http_client",
                 "engine.upstream.monitor",
-                "app.administration",
             },
         ),
         ("httpx2", {"sessions.tools.mcp_server"}),
@@ -298,8 +297,6 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
             {
                 "app.cli",
                 "app.keys",
-                "app.administration",
-                "app.sizing",
                 "midstream.__main__",
                 "midstream.terminal.__init__",
                 "app.doctor",
@@ -316,8 +313,6 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         ("pocketsphinx", {"speech.listening_worker", "speech.pocketsphinx_decoder"}),
         ("soxr", {"speech.samples"}),
         ("av", {"speech.compression"}),
-        ("prompt_toolkit", {"midstream.terminal.screen"}),
-        ("rich", {"midstream.terminal.screen"}),
         ("jwt", {"connections.authentication.json_web_tokens"}),
     ],
 )
@@ -350,7 +345,6 @@ def test_the_environment_is_read_in_few_places() -> None:
         "engine.process.__main__",
         "engine.machine",
         "engine.upstream.vllm",
-        "midstream.terminal.screen",
         "midstream.terminal.session",
     }
 

@@ -24,13 +24,6 @@ import click
     help="Your API key or JWT; without one it is asked for if the service requires it.",
 )
 @click.option("--reconnect-s", default=60.0, show_default=True, help="How long to retry a lost connection.")
-@click.option("--plain", is_flag=True, help="Show replies as they are written, without Markdown.")
-@click.option(
-    "--history/--no-history",
-    default=True,
-    show_default=True,
-    help="Keep your lines for the Up key of later chats, in your state folder, readable by you only.",
-)
 def chat(url: str, **options: Any) -> None:
     """Chat in the terminal; Ctrl-C stops a reply, a second one (or Ctrl-D) leaves, /help lists the commands.
 

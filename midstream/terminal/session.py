@@ -10,7 +10,6 @@ import errno
 import getpass
 import hmac
 import os
-import re
 import secrets
 import signal
 import socket
@@ -45,17 +44,11 @@ from midstream.terminal.texts import (
     quoted,
     reasoning_text,
     requested_model,
-    tool_line,
 )
 from midstream.terminal.user_interface import ReplyView, UserInterface, print_error
 
 CONVERSATION = "terminal"
 """The default conversation of terminals; a pipe begins a new one."""
-INSTALL = 'pip install "midstream[terminal]"'
-PLAINLY = (
-    "{} is not installed, so this is a plain chat: type a line for each message, Ctrl-D leaves. "
-    f"For Markdown, line editing and approval of calls: {INSTALL}"
-)
 EXIT_INTERRUPTED = 130
 """The exit code after Ctrl-C, as in shells."""
 
@@ -89,8 +82,6 @@ async def _chat(
     conversation: str | None,
     client_id: str | None,
     reconnect_s: float,
-    plain: bool,
-    history: bool,
 ) -> int:
     def on_connection_change(lost: Disconnected | None) -> None:
         ui.note("[connected again]" if lost is None else f"[{lost}; trying again]")
@@ -102,7 +93,7 @@ async def _chat(
         features=("reasoning", "tools"),
         reconnecting=Reconnecting(timeout_s=reconnect_s, watch=on_connection_change),
     ) as client:
-        ui = _ui(is_plain=plain, keeps_history=history)  # any earlier, it would read the API key
+        ui = UserInterface()  # any earlier, it would read the API key
         ui.note(f"{client.ready['model']} · /help lists the commands, Ctrl-C stops a reply, Ctrl-D leaves.")
         session = ChatSession(client, ui, conversation or (CONVERSATION if ui.is_watched else new_id()))
         was_interrupted = await session.run()
@@ -113,46 +104,18 @@ async def _chat(
         return 0
 
 
-def _ui(*, is_plain: bool, keeps_history: bool) -> UserInterface:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return UserInterface("the input is not a terminal")
-    try:
-        from midstream.terminal.screen import Screen  # noqa: PLC0415 - a pipe needs no line editing, and no Markdown
-    except ModuleNotFoundError as missing:
-        print_error(PLAINLY.format(missing.name))
-        return UserInterface(f"{missing.name} is not installed ({INSTALL})")
-    history, failure = None, ""
-    if keeps_history:
-        try:
-            history = history_file()
-        except OSError as error:
-            failure = f"Your lines are not kept: {error}"
-    screen = Screen(history=history, is_plain=is_plain, commands=NAMES)
-    if failure:
-        screen.note(failure)
-    return screen
-
-
 HELP = {
     "/new": "begins another conversation",
     "/list": "lists your conversations, newest first",
     "/open NUMBER": "opens one of the list, by its number or its id",
-    "/delete [NUMBER]": "removes the open conversation, or one of the list, for good",
     "/retry": "generates the last reply again; the old one stays on a branch",
     "/continue": "continues the last reply where it was stopped",
     "/edit TEXT": "edits your last message; the old one stays on a branch",
     "/model [NAME]": "lists the models, or chooses the one that answers from now on",
-    "/system [TEXT]": "gives the conversation a system prompt; /system off removes it",
-    "/tools [on|off]": "lists the tools that the service runs, and whether they are offered to the model",
     "/help": "shows this",
     "/quit": "leaves; so does Ctrl-D",
-}
-KEYS = {
     "Ctrl-C": "stops the reply; pressed again, or with no reply, it leaves",
-    "Alt-Enter": "begins a new line in your message",
-    "Up, Ctrl-R": "bring back and find what you typed before",
 }
-NAMES = [usage.split()[0].removeprefix("/") for usage in HELP]
 SHOWN_MESSAGES = 10
 """Messages that are shown of a conversation when it is opened."""
 LISTED = 200
@@ -173,7 +136,6 @@ class Last:
     message_id: str | None = None
     reply_id: str | None = None
     model: str | None = None
-    text: str = ""
     is_unseen: bool = False
 
 
@@ -187,21 +149,17 @@ class ChatSession:
         self._ui = ui
         self._last = Last()
         self._listed: list[str] = []
-        self._tools_on = True
-        self._params: Frame = {}  # of the next message; `model` stays
+        self._model_name: str | None = None  # the one chosen by `/model`
         self._view: ReplyView | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._commands = {
             "new": self._new,
             "list": self._list,
             "open": self._open,
-            "delete": self._delete,
             "retry": self._retry,
             "continue": self._continue,
             "edit": self._edit,
             "model": self._model,
-            "system": self._system,
-            "tools": self._tools,
             "help": self._help,
         }
 
@@ -224,10 +182,10 @@ class ChatSession:
         return talking.cancelled()
 
     def _interrupt(self, talking: asyncio.Task[None]) -> None:
-        """Stop the reply; if there is none, or it is being stopped, clear the typed line, or leave."""
+        """Stop the reply; if there is none, or it is being stopped, leave."""
         if self._view is not None and self._stopping is None:
             self._stopping = asyncio.create_task(self._stop(self._view))
-        elif not self._ui.clear_input():
+        else:
             talking.cancel()
 
     async def _stop(self, view: ReplyView) -> None:
@@ -257,7 +215,7 @@ class ChatSession:
         """Answer a command. One that is unknown never reaches the model. Raises Disconnected."""
         name, *rest = line[1:].split(maxsplit=1) or [""]
         if (command := self._commands.get(name)) is None:
-            near = get_close_matches(name.lower(), NAMES, n=1)
+            near = get_close_matches(name.lower(), self._commands, n=1)
             meant = f"did you mean /{near[0]}?" if near else "/help lists all commands."
             slash = "To send a message that starts with a slash, type two."
             self._ui.fail(f"Unknown command: /{name}; {meant} {slash}")
@@ -271,12 +229,11 @@ class ChatSession:
 
     async def _help(self, _: str) -> None:
         width = max(map(len, HELP)) + 2
-        lines = [[f"{name:<{width}}{what}" for name, what in one.items()] for one in (HELP, KEYS)]
-        self._ui.print_lines(*lines[0], "", *lines[1])
+        self._ui.print_lines(*(f"{usage:<{width}}{what}" for usage, what in HELP.items()))
 
     async def _new(self, _: str) -> None:
         """Begin another conversation; its first message creates it."""
-        self.conversation_id, self._last, self._params = new_id(), Last(), {}
+        self.conversation_id, self._last, self._model_name = new_id(), Last(), None
         self._ui.note("This is a new conversation. The one before is kept: /list.")
 
     async def _list(self, _: str) -> None:
@@ -291,29 +248,8 @@ class ChatSession:
     async def _open(self, which: str) -> None:
         conversation_id = self._named(which)
         await self._client.history(conversation_id, limit=1)  # fails if it does not exist
-        self.conversation_id, self._params = conversation_id, {}
+        self.conversation_id, self._model_name = conversation_id, None
         await self._show_open()
-
-    async def _delete(self, which: str) -> None:
-        """Delete a conversation for good, after a confirmation; in a pipe at once."""
-        conversation_id = self._named(which) if which else self.conversation_id
-        if await self._confirms_to_delete(conversation_id):
-            await self._client.delete(conversation_id)
-            self._ui.note("It is deleted.")
-            if conversation_id == self.conversation_id:
-                await self._new("")
-
-    async def _confirms_to_delete(self, conversation_id: str) -> bool:
-        if not self._ui.is_watched:
-            return True
-        row = await self._row(conversation_id)
-        title = conversation_id if row is None else quoted(row["title"])
-        self._ui.drop_typed()
-        try:
-            answer = await self._ui.ask(f"Delete {title} for good? [y/n] ")
-        except EOFError:
-            return False
-        return answer.strip().lower() in {"y", "yes"}
 
     def _named(self, which: str) -> str:
         """Return the id of a named conversation. Raises Mistake if it is not known."""
@@ -333,8 +269,7 @@ class ChatSession:
         await self._show_reply_to(self._client.regenerate(self._last_reply(), **self._send_options()))
 
     async def _continue(self, _: str) -> None:
-        sending = self._client.continue_reply(self._last_reply(), **self._send_options())
-        await self._show_reply_to(sending, before=self._last.text)
+        await self._show_reply_to(self._client.continue_reply(self._last_reply(), **self._send_options()))
 
     def _last_reply(self) -> str:
         if self._last.reply_id is None:
@@ -351,38 +286,21 @@ class ChatSession:
     async def _model(self, name: str) -> None:
         ready = self._client.ready
         if not name:
-            now = model_named(ready, self._params.get("model") or self._last.model or ready["model"])
+            now = model_named(ready, self._model_name or self._last.model or ready["model"])
             self._ui.print_lines(
                 *(f"{'*' if model == now else ' '} {model['name']}" for model in ready["models"])
             )
         elif model_named(ready, name):
-            self._params["model"] = name
+            self._model_name = name
             self._ui.note(f"{name} answers from now on.")
         else:
             raise Mistake(f"Unknown model: {name}; /model lists them.")
 
-    async def _system(self, text: str) -> None:
-        if text:
-            self._params["system"] = "" if text == "off" else text
-            self._ui.note("It applies from your next message.")
-        else:
-            self._ui.print_lines(
-                "/system TEXT gives the conversation a system prompt, /system off removes it."
-            )
-
-    async def _tools(self, word: str) -> None:
-        if word in ("on", "off"):
-            self._tools_on = word == "on"
-        else:
-            tools = self._client.ready.get("tools") or ()
-            self._ui.print_lines(*(map(tool_line, tools) if tools else ["This service has no tools."]))
-        self._ui.note(f"[tools are {'offered' if self._tools_on else 'not offered'}]")
-
     def _send_options(self) -> Frame:
         """Return the conversation and the options of a message."""
-        model = self._params.get("model") or self._last.model
-        tools = offered_tools(self._client.ready, model) if self._tools_on else []
-        options = {"conversation_id": self.conversation_id, "tools": tools, "params": dict(self._params)}
+        tools = offered_tools(self._client.ready, self._model_name or self._last.model)
+        params = {"model": self._model_name} if self._model_name else {}
+        options = {"conversation_id": self.conversation_id, "tools": tools, "params": params}
         return {name: value for name, value in options.items() if value}
 
     async def _show_open(self) -> None:
@@ -421,7 +339,6 @@ class ChatSession:
                 self._ui.print_lines("> " + message["content"].replace("\n", "\n  "))
             return
         self._last.reply_id, self._last.model = message["message_id"], message["model"]
-        self._last.text = message["content"]
         calls = [Call.of(call) for call in message.get("calls", ())]
         is_complete = message["status"] != "running" and not any(call.is_open for call in calls)
         self._last.is_unseen = self._ui.is_watched and not is_complete
@@ -429,29 +346,27 @@ class ChatSession:
             if message.get("reasoning"):
                 took = (message["usage"] or {}).get("reasoning_ms")
                 self._ui.note(reasoning_text(None if took is None else took / 1000))
-            self._ui.page("").end(message["content"])
+            self._ui.print_lines(message["content"].rstrip("\n"))
             for call in calls:
                 self._ui.note(call_line(call))
             self._show_end(message["status"])
 
-    async def _show_reply_to(self, sending: Awaitable[Reply], *, before: str = "") -> None:
+    async def _show_reply_to(self, sending: Awaitable[Reply]) -> None:
         """Show the reply to a message. Raises Disconnected, ClientError."""
         try:
             reply = await sending
         except Refused as refused:
             self._ui.fail(f"[{refused}]")
             return
-        self._params.pop("system", None)  # it stays with the conversation
         self._last.message_id = reply.accepted["message_id"]
-        await self._show_replies(reply, before=before)
+        await self._show_replies(reply)
 
-    async def _show_replies(self, reply: Reply | None, *, before: str = "") -> None:
+    async def _show_replies(self, reply: Reply | None) -> None:
         """Show a reply, and those that follow its calls. Raises Disconnected, ClientError."""
         while reply is not None:
-            self._view = ReplyView(self._client, reply, self._ui, before=before)
+            self._view = ReplyView(self._client, reply, self._ui)
             try:
-                with self._ui.reading():
-                    await self._view.run()
+                await self._view.run()
                 following = await reply.following()
                 if self._stopping is not None and following is None:
                     await self._stopping
@@ -463,11 +378,10 @@ class ChatSession:
             if (done := reply.done) is not None:
                 self._last.reply_id = done["message_id"]
                 self._last.model = requested_model(done)
-                self._last.text = before + reply.text
             if following is None:
                 self._stopping = None
                 self._show_end(done["reason"] if done else "disconnected")
-            reply, before = following, ""
+            reply = following
 
     def _show_end(self, reason: str) -> None:
         """Print how a reply ended, if it is incomplete."""
@@ -510,42 +424,17 @@ def error_message(url: str, error: ClientError | OSError) -> str:
             return f"{address}: {error}"
 
 
-MOST_HISTORY_BYTES = 1024 * 1024
-"""Bytes of typed lines. When a chat begins with more, the older half is dropped."""
-
-
 def kept_client_id(url: str) -> str:
     """Return the id by which this user's conversations on one server are found again.
 
     Where nobody needs a key, it is as good as a password: so each server gets its own, made from a secret that
     stays here.
     """
-    path = _folder("XDG_CONFIG_HOME", "~/.config") / "identity"
+    folder = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "midstream"
+    path = folder / "identity"
     if not path.exists():
-        _private(path).write_text(secrets.token_hex(32))
+        folder.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        path.write_text(secrets.token_hex(32))
     secret = path.read_text().strip()
     return hmac.digest(secret.encode(), origin_of(url).encode(), "sha256").hex()[:32]
-
-
-def history_file() -> Path:
-    """Return the file of typed lines, in prompt-toolkit's form; it exists and is bounded. Raises OSError."""
-    path = _private(_folder("XDG_STATE_HOME", "~/.local/state") / "chat-history")
-    if path.stat().st_size > MOST_HISTORY_BYTES:
-        newer = path.read_bytes()[-MOST_HISTORY_BYTES // 2 :]
-        entry = re.search(rb"\n\n# ", newer)
-        fresh = _private(path.with_suffix(".new"))
-        fresh.write_bytes(newer[entry.start() + 1 :] if entry else b"")
-        fresh.replace(path)
-    return path
-
-
-def _folder(variable: str, otherwise: str) -> Path:
-    return Path(os.environ.get(variable) or otherwise).expanduser() / "midstream"
-
-
-def _private(path: Path) -> Path:
-    """Return a file that exists, and that only the user can read."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch(mode=0o600)
-    path.chmod(0o600)
-    return path

@@ -44,8 +44,6 @@ def status_text(status: Status) -> str:
             return "Waiting, you are next"
         case Status("queued"):
             return "Waiting"
-        case Status("prefill", progress=progress):
-            return "Reading" if progress is None else f"Reading, {int(progress * 100)} %"
         case Status("retrying" | "fallback" as state):
             return "Trying again" if state == "retrying" else "Trying elsewhere"
         case _:
@@ -101,12 +99,6 @@ def permission(call: Call) -> str:
     return f"Allow {escaped(call.name)} {escaped(call.args)}? [y/n] "
 
 
-def tool_line(tool: Frame) -> str:
-    """Return one of the server's tools."""
-    approval_note = " (asks first)" if tool["approval"] == "always" else ""
-    return f"{escaped(tool['name'])}{approval_note}: {_line(tool['description'])}"
-
-
 def model_named(ready: Frame, name: str) -> Frame:
     """Return a model by its name or an alias; empty if there is none."""
     models: list[Frame] = ready.get("models", [])
@@ -133,8 +125,6 @@ def _state(call: Call) -> str:
         return f"failed: {_line(call.error or '')}" if call.content is None else _line(call.content)
     if call.is_open and call.where == "client":
         return "is waiting for another program; Ctrl-C cancels it"
-    if call.state == "running" and call.progress is not None:
-        return f"runs, {int(call.progress * 100)} %{' ' if call.message else ''}{_line(call.message)}"
     return _WORDS[call.state]
 
 

@@ -1,76 +1,80 @@
-"""A chat without a terminal, and how a reply is shown as it comes, with the questions about its calls."""
+"""Standard input and output of a chat, and how a reply is shown as it comes, with the questions about its calls."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+import termios
 import threading
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any, Literal, Protocol
+from contextlib import suppress
 
 from midstream.client import Client
 from midstream.reply import Call, Event, Reasoning, Reply, Status
 from midstream.server_connection import Refused
-from midstream.terminal.texts import (
-    call_line,
-    clean,
-    escaped,
-    kept_up_to,
-    permission,
-    reasoning_text,
-    status_text,
-)
+from midstream.terminal.texts import call_line, clean, kept_up_to, permission, reasoning_text, status_text
+
+QUIET_S = 0.3
+"""Seconds without text before a question is asked: text may follow a call."""
+_YES, _NO = {"y", "yes"}, {"n", "no"}
 
 
 class UserInterface:
-    """Files: lines come from the input, replies go to the output, failures to standard error. See `Screen` for a person.
+    """A person's terminal, or a pipe, whose output has only the replies; failures go to standard error."""
 
-    `why_unasked`: why nobody can be asked about calls.
-    """
-
-    is_watched = False
-    """Whether somebody sees notes and can be asked."""
-
-    def __init__(self, why_unasked: str) -> None:
-        self.why_unasked = why_unasked
+    def __init__(self) -> None:
+        self.is_watched = sys.stdin.isatty() and sys.stdout.isatty()
+        """Whether somebody sees notes and can be asked."""
         self.has_failed = False
         """Whether a line was refused, or a reply is incomplete."""
         self._lines = typed_lines(sys.stdin.fileno())
+        self._prompt = ""  # behind which the cursor is
 
     async def line(self) -> str | None:
         """Return the next line; None once the user has left."""
-        return await self._lines.get() or None
+        return await self._read("> ") or None
 
-    def drop_typed(self) -> None:
-        """Drop what was typed before a question."""
-
-    async def ask(self, question: str) -> str:
-        """Return the line that was typed for a question. Raises EOFError if nobody can be asked, or the user left."""
-        raise EOFError(question)
-
-    def clear_input(self) -> bool:
-        """Clear the typed line; return whether there was one. Ctrl-C as a signal also calls this."""
+    async def agrees(self, question: str) -> bool:
+        """Return whether the user says yes, for which what was typed before the question does not count."""
+        left = False
+        while not (left or self._lines.empty()):
+            left = not self._lines.get_nowait()
+        if left:
+            self._lines.put_nowait("")
+        else:
+            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+        while line := await self._read(clean(question)):
+            if (word := line.strip().lower()) in _YES | _NO:
+                return word in _YES
+        self._lines.put_nowait("")  # the user has left
         return False
 
-    def page(self, before: str) -> Page:  # noqa: ARG002 - it was written with the earlier reply
-        """Return the page for a reply's text. `before`: the text that it continues."""
-        return PlainPage(clean if sys.stdout.isatty() else str)
+    async def _read(self, prompt: str) -> str:
+        """Return the next line; an empty one at the end of the input."""
+        self._prompt, line = prompt if self.is_watched else "", ""
+        try:
+            if self._prompt:
+                print(self._prompt, end="", flush=True)
+            line = await self._lines.get()
+        finally:
+            if self._prompt and not line:  # nobody has ended the prompt's line
+                print(flush=True)
+            self._prompt = ""
+        return line
 
-    def reading(self) -> AbstractContextManager[None]:
-        """Return the context in which a reply is shown."""
-        return nullcontext()
+    def write(self, text: str) -> None:
+        """Write a part of a reply; without control characters to a terminal."""
+        print(clean(text) if sys.stdout.isatty() else text, end="", flush=True)
 
     def print_lines(self, *lines: str) -> None:
         """Print the answer to a command."""
         print(*map(clean, lines), sep="\n", flush=True)
 
     def note(self, line: str) -> None:
-        """Print a note for a person that is not part of the conversation."""
-
-    def wait(self, line: str) -> None:
-        """Show a person a line until something else comes; an empty one shows nothing."""
+        """Print a note for a person that is not part of the conversation, and an open prompt again."""
+        if self.is_watched and line:
+            before = "\n" if self._prompt else ""
+            print(f"{before}{clean(line)}\n{self._prompt}", end="", flush=True)
 
     def fail(self, line: str) -> None:
         """Print a failure."""
@@ -106,207 +110,128 @@ def typed_lines(source: int) -> asyncio.Queue[str]:
     return lines
 
 
-class Page(Protocol):
-    """Takes the growing text of a reply."""
-
-    def show(self, text: str) -> None:
-        """Show the text so far."""
-
-    def settle(self) -> None:
-        """Fix what is shown: something else follows below it, and then perhaps more of the text."""
-
-    def end(self, text: str) -> bool:
-        """Show the text as it is kept; return whether more was shown that can't be removed."""
-
-
-class PlainPage:
-    """Writes text to the output as it comes, through `writes`, which may remove control characters."""
-
-    def __init__(self, writes: Callable[[str], str]) -> None:
-        self._writes = writes
-        self._written = 0
-        self._is_midline = False
-
-    def show(self, text: str) -> None:
-        """Write the new part of the text."""
-        if new := self._writes(text[self._written :]):
-            print(new, end="", flush=True)
-            self._is_midline = not new.endswith("\n")
-        self._written = max(self._written, len(text))
-
-    def settle(self) -> None:
-        """End the line."""
-        if self._is_midline:
-            self._is_midline = False
-            print(flush=True)
-
-    def end(self, text: str) -> bool:
-        """Write the rest; return whether more was written before."""
-        was_more = self._written > len(text)
-        self.show(text)
-        self.settle()
-        return was_more
-
-
-AGAIN_S = 1.0
-"""Least pause before asking again about a call whose decision the server could not take."""
-QUIET_S = 0.3
-"""Seconds without text before a question is asked: text may follow a call."""
-Answer = Literal["allow", "deny"]
-
-
 class ReplyView:
-    """One reply on the screen, to its end, and the questions about its calls.
+    """One reply on the screen, to its end, and the questions about its calls."""
 
-    `before`: the text that it continues. `frame_s`: seconds between two frames while more text comes than can be shown.
-    """
-
-    def __init__(
-        self, client: Client, reply: Reply, ui: UserInterface, *, before: str = "", frame_s: float = 0.04
-    ) -> None:
+    def __init__(self, client: Client, reply: Reply, ui: UserInterface) -> None:
         self.reply = reply
         self._client = client
         self._ui = ui
-        self._page = ui.page(before)
-        self._frame_s = frame_s
-        self._shown_at = 0.0
-        self._is_waiting = False
+        self._written = 0
+        self._is_midline = False
         self._holds = False
+        self._status = ""
         self._thinks_since: float | None = None
         self._shown_calls: dict[str, str] = {}
-        self._decided: set[str] = set()  # calls that were decided here
-        self._open: Call | None = None  # about it the user is asked
-        self._answering: asyncio.Task[Answer] | None = None
-        self._quiet_from = 0.0  # by the monotonic clock: nothing is asked before
+        self._decided: set[str] = set()
+        self._asked: Call | None = None  # about it the user is asked
+        self._answering: asyncio.Task[bool] | None = None
 
     async def run(self) -> None:
         """Show what comes, and ask. Raises Disconnected, ClientError."""
         events = self.reply.events()
         next_event = asyncio.ensure_future(anext(events, None))
         try:
-            self._catch_up()
+            self._write()
             for call in self.reply.calls:
                 self._show_call(call)
             while True:
                 self._ask()
-                waited: set[asyncio.Future[Any]] = {next_event}
-                if self._answering is not None:
-                    waited.add(self._answering)
+                waited = [next_event] if self._answering is None else [next_event, self._answering]
                 await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
                 if self._answering is not None and self._answering.done():
-                    await self._decide(self._answering.result())
+                    await self._decide(is_allowed=self._answering.result())
+                elif (event := next_event.result()) is None:
+                    return
                 else:
-                    event = next_event.result()
-                    if event is None:
-                        return
                     next_event = asyncio.ensure_future(anext(events, None))
-                    if not isinstance(event, Call) or not self._is_still_open:
+                    if not isinstance(event, Call) or not self._is_still_asked:
                         await self._withdraw()  # text continues, or somebody else was first
                     self._show(event)
         finally:
             next_event.cancel()
             await self._withdraw()
             self._end_thought()
-            self._end_wait()
-            if self._page.end(self.reply.text):
+            was_more, self._holds = self._written > len(self.reply.text), False
+            self._write()
+            self._end_line()
+            if was_more:
                 self._ui.note(kept_up_to(self.reply.text))
 
     def hold(self) -> None:
         """Show all text that was read, and nothing after it: the reply is being stopped."""
-        self._catch_up()
+        self._write()
         self._holds = True
 
     def resume(self) -> None:
         """Show text again: the reply was not stopped."""
         self._holds = False
-        self._catch_up()
+        self._write()
 
-    def _catch_up(self) -> None:
-        """Show all text that was read, unless the reply is being stopped."""
-        if self.reply.text and not self._holds:
-            self._end_wait()
-            self._page.show(self.reply.text)
-            self._shown_at = time.monotonic()
+    def _write(self) -> None:
+        """Write the new text, unless the reply is being stopped."""
+        if not self._holds and (new := self.reply.text[self._written :]):
+            self._ui.write(new)
+            self._is_midline = not new.endswith("\n")
+            self._written = len(self.reply.text)
+
+    def _end_line(self) -> None:
+        if self._is_midline:
+            self._is_midline = False
+            self._ui.write("\n")
+
+    def _note(self, line: str) -> None:
+        self._end_line()
+        self._ui.note(line)
 
     def _show(self, event: Event) -> None:
         match event:
             case Status():
-                if not (self.reply.text or self.reply.reasoning or self.reply.calls):
-                    self._wait(status_text(event))
+                words = "" if self.reply.text or self.reply.calls else status_text(event)
+                if words and words != self._status:
+                    self._note(f"[{words}]")
+                self._status = words
             case Reasoning():
                 if self._thinks_since is None:
                     self._thinks_since = time.monotonic()
-                    self._catch_up()
-                    self._wait("Thinking")
             case Call():
                 self._show_call(event)
             case _:
                 self._end_thought()
-                self._pause_questions(QUIET_S)
-                if not self.reply.has_more or time.monotonic() - self._shown_at >= self._frame_s:
-                    self._catch_up()
+                self._write()
 
     def _show_call(self, call: Call) -> None:
         self._end_thought()
-        self._catch_up()
+        self._write()
         line = call_line(call)
-        if self._shown_calls.get(call.call_id) == line:
-            return
-        self._shown_calls[call.call_id] = line
-        if call.state == "running" and call.progress is not None:
-            if self._answering is None:
-                self._wait(line)  # it changes a few times a second, and is removed
-            return
-        self._settle()
-        self._ui.note(line)
-
-    def _settle(self) -> None:
-        """Fix what is shown: something else follows below it."""
-        self._end_wait()
-        self._page.settle()
-
-    def _wait(self, line: str) -> None:
-        if not self._is_waiting:
-            self._page.settle()
-        self._is_waiting = bool(line)
-        self._ui.wait(line)
-
-    def _end_wait(self) -> None:
-        if self._is_waiting:
-            self._is_waiting = False
-            self._ui.wait("")
+        if self._shown_calls.get(call.call_id) != line:
+            self._shown_calls[call.call_id] = line
+            self._note(line)
 
     def _end_thought(self) -> None:
         if self._thinks_since is not None:
             since, self._thinks_since = self._thinks_since, None
-            self._settle()
-            self._ui.note(reasoning_text(time.monotonic() - since))
+            self._note(reasoning_text(time.monotonic() - since))
+
+    @property
+    def _is_still_asked(self) -> bool:
+        return self._asked is not None and self._asked.needs_decision
 
     def _ask(self) -> None:
         """Begin to ask about the first call that needs it, unless the user is being asked."""
         if self._answering is None:
-            asking = (call for call in self.reply.calls if call.call_id not in self._decided)
-            self._open = next((call for call in asking if call.needs_decision), None)
-            if self._open is not None:
-                self._answering = asyncio.create_task(self._answer(self._open))
+            asking = (call for call in self.reply.calls if call.needs_decision)
+            self._asked = next((call for call in asking if call.call_id not in self._decided), None)
+            if self._asked is not None:
+                self._answering = asyncio.create_task(self._answer(self._asked))
 
-    async def _answer(self, call: Call) -> Answer:
-        await asyncio.sleep(max(0, self._quiet_from - time.monotonic()))
-        self._settle()
-        if self._ui.why_unasked:
-            print_error(f"{call.name} needs approval, but {self._ui.why_unasked}: denied.")
-        self._ui.drop_typed()
-        try:
-            return "allow" if await _agrees(permission(call), self._ui.ask) else "deny"
-        except EOFError:
-            return "deny"
-
-    @property
-    def _is_still_open(self) -> bool:
-        return self._open is not None and self._open.needs_decision
-
-    def _pause_questions(self, seconds: float) -> None:
-        self._quiet_from = max(self._quiet_from, time.monotonic() + seconds)
+    async def _answer(self, call: Call) -> bool:
+        if not self._ui.is_watched:
+            print_error(f"{call.name} needs approval, but the input is not a terminal: denied.")
+            return False
+        await asyncio.sleep(QUIET_S)
+        self._end_line()
+        return await self._ui.agrees(permission(call))
 
     async def _withdraw(self) -> None:
         """Withdraw the question for now."""
@@ -315,35 +240,24 @@ class ReplyView:
             answering.cancel()
             await asyncio.wait((answering,))
 
-    async def _decide(self, answer: Answer) -> None:
+    async def _decide(self, *, is_allowed: bool) -> None:
         """Send a decision; ask again if the server can't take it now. Raises Disconnected.
 
         If somebody else decided first, the reply shows that.
         """
-        call, self._answering = self._open, None
+        call, self._answering = self._asked, None
         if call is None or not call.needs_decision:
             return
         self._decided.add(call.call_id)
-        conversation_id = self.reply.accepted["conversation_id"]
         try:
             await self._client.tool_decision(
-                call.call_id, answer, args_sha256=call.args_sha256, conversation_id=conversation_id
+                call.call_id,
+                "allow" if is_allowed else "deny",
+                args_sha256=call.args_sha256,
+                conversation_id=self.reply.accepted["conversation_id"],
             )
         except Refused as refused:
             if refused.code != "conflict":
                 self._ui.fail(str(refused))
             if refused.retryable:
                 self._decided.discard(call.call_id)
-                self._pause_questions(max(AGAIN_S, (refused.retry_after_ms or 0) / 1000))
-
-
-_BOOLEANS = {"y": True, "yes": True, "n": False, "no": False}
-Ask = Callable[[str], Awaitable[str]]
-"""Returns the line that was typed for a question. Raises EOFError."""
-
-
-async def _agrees(question: str, ask: Ask) -> bool:
-    """Ask until the answer is yes or no; `!` is no."""
-    while (line := (await ask(question)).strip().lower()) not in _BOOLEANS and line != "!":
-        pass
-    return _BOOLEANS.get(line, False)

@@ -1,4 +1,4 @@
-"""All bounds, each written once. PROTOCOL.md shows them, with what happens beyond each (`specs/bounds.py`).
+"""All bounds, each written once. PROTOCOL.md shows them, with what happens beyond each.
 
 Numbers that the operator may change are the defaults of settings. Lengths of single fields are with their parsers.
 """

@@ -62,7 +62,7 @@ def complaint(ended: subprocess.CompletedProcess[str]) -> str:
 def test_help_names_the_commands_and_fifteen_options_and_help_all_every_one(tmp_path: Path) -> None:
     """In groups, with types and defaults."""
     commands = midstream(tmp_path, "--help").stdout.split()
-    assert {"serve", "chat", "keys", "admin", "doctor"} <= set(commands)
+    assert {"serve", "chat", "keys", "doctor"} <= set(commands)
     usual, every = (midstream(tmp_path, "serve", option).stdout for option in ("-h", "--help-all"))
     assert "[MIDSTREAM_MODEL]" in usual
     for output, names in ((usual, USUAL), (every, option_kinds())):

@@ -1,18 +1,11 @@
-"""A reply that was cut goes on, at every endpoint that shows it."""
+"""The Python client continues a reply that was cut."""
 
 from __future__ import annotations
 
 import midstream
-from tests.app.in_process_service import Frame, InProcessService, Socket
+from tests.app.in_process_service import InProcessService
 
 LIMIT = {"max_new_tokens": 2}
-
-
-async def cut(running: InProcessService, socket: Socket, **fields: object) -> Frame:
-    """Make a reply that ends by its length; return `done`."""
-    running.engine.script("One two three four")
-    await socket.send(type="send", client_msg_id="m", content="Count!", params=LIMIT, **fields)
-    return (await socket.until("done"))[-1]
 
 
 async def test_the_python_client_gives_what_comes_behind_the_text(running: InProcessService) -> None:

@@ -41,7 +41,9 @@ def model_files(tmp_path: Path) -> list[str]:
     return sorted(path.name for path in (tmp_path / "data" / "models").glob("*"))
 
 
-def test_a_file_is_converted_once(file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_file_is_converted_once_until_it_changes(
+    file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     given = settings(tmp_path, file)
     named = with_models(given)
     assert "Converting Tiny.Q8.gguf" in capfd.readouterr().err
@@ -50,63 +52,8 @@ def test_a_file_is_converted_once(file: Path, tmp_path: Path, capfd: pytest.Capt
     assert len(model_files(tmp_path)) == 2, "the lock and the model"
     assert with_models(given) == named
     assert capfd.readouterr().err == ""
-
-
-def test_a_file_that_changed_is_another_model(file: Path, tmp_path: Path) -> None:
-    before = converted_folder(settings(tmp_path, file))
     os.utime(file, ns=(1, 1))
-    assert converted_folder(settings(tmp_path, file)) != before
-
-
-def test_conversions_of_files_that_changed_or_are_gone_are_removed_by_the_next(
-    file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    given, gone = settings(tmp_path, file), write_gguf(tmp_path / "Gone.gguf", some_llama())
-    before, other = with_models(given).model_path, with_models(settings(tmp_path, gone)).model_path
-    assert Path(before).is_dir(), "a conversion of another file removes nothing"
-    os.utime(file, ns=(1, 1))
-    gone.unlink()
-    after = with_models(given).model_path
-    output = capfd.readouterr().err
-    assert f"Removed the conversion of {file} (" in output
-    assert f"Removed the conversion of {gone} (" in output
-    assert [Path(folder).parent.is_dir() for folder in (before, other, after)] == [False, False, True]
-
-
-def test_an_outdated_conversion_whose_removal_is_interrupted_is_no_model(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = write_gguf(tmp_path / "Other.gguf", some_llama())
-    before = Path(with_models(settings(tmp_path, other)).model_path or "")
-    moved = other.rename(tmp_path / "moved")
-
-    def interrupt(*_: object, **__: object) -> None:
-        raise SystemExit
-
-    with monkeypatch.context() as patch:
-        patch.setattr("app.models.shutil.rmtree", interrupt)
-        with pytest.raises(SystemExit):
-            convert(settings(tmp_path, file))
-    moved.rename(other)
-    assert not before.exists()
-
-
-def test_a_conversion_whose_file_can_not_be_read_stays(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = write_gguf(tmp_path / "Other.gguf", some_llama())
-    before = Path(with_models(settings(tmp_path, other)).model_path or "")
-    stat = Path.stat
-
-    def refuse(path: Path, **options: bool) -> object:
-        if path == other:
-            raise PermissionError
-        return stat(path, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "stat", refuse)
-        convert(settings(tmp_path, file))
-    assert before.is_dir()
+    assert converted_folder(given) != Path(named.model_path)
 
 
 def test_what_names_a_folder_or_the_hub_stays_as_it_is(

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import socket
 import sys
-from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
@@ -51,7 +49,7 @@ def test_the_command_finds_all_well_where_the_bundled_model_can_serve(tmp_path: 
     ended = CliRunner().invoke(main, ["doctor", "--json"], env=environ)
     found = {one["subject"]: one["verdict"] for one in json.loads(ended.stdout)}
     assert ended.exit_code == 0
-    assert {"Python", "torch", "model", "kernels", "memory", "open files", "port", "store"} <= set(found)
+    assert {"Python", "torch", "model", "kernels", "memory", "port", "store"} <= set(found)
     assert found["torch"] == found["model"] == found["store"] == "ok"
 
 
@@ -126,34 +124,18 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
     assert (found["port"].verdict, local_findings(tmp_path)["port"].verdict) == (POOR, GOOD)
 
 
-@pytest.mark.parametrize(
-    ("days", "verdict", "words"),
-    [(-1, BAD, "expired on"), (5, POOR, "expires on"), (90, GOOD, "is valid until")],
-)
-def test_a_certificate_that_expires_is_told_in_time(
-    tmp_path: Path, days: int, verdict: Verdict, words: str
-) -> None:
-    until = datetime.now(UTC) + timedelta(days=days)
-    made = trustme.CA().issue_cert("localhost", not_after=until, not_before=until - timedelta(days=100))
-    made.private_key_and_cert_chain_pem.write_to_path(tmp_path / "both.pem")
-    found = local_findings(tmp_path, tls_cert=str(tmp_path / "both.pem"))["TLS"]
-    assert local_findings(tmp_path, tls_cert=__file__)["TLS"].verdict is BAD
-    assert found.verdict is verdict
-    assert words in found.words
-    assert f"{until:%Y-%m-%d}" in found.words
-
-
-def test_without_its_library_key_sets_are_refused_and_no_certificate_is_called_good(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_certificate_that_can_not_be_used_is_told(tmp_path: Path) -> None:
     made = trustme.CA().issue_cert("localhost")
     made.private_key_and_cert_chain_pem.write_to_path(tmp_path / "both.pem")
+    assert local_findings(tmp_path, tls_cert=str(tmp_path / "both.pem"))["TLS"].verdict is GOOD
+    assert local_findings(tmp_path, tls_cert=__file__)["TLS"].verdict is BAD
+
+
+def test_key_sets_without_their_library_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography", None)
     keys = {"jwks_url": "https://provider.example/keys", "jwt_audience": "chat"}
-    found = local_findings(tmp_path, tls_cert=str(tmp_path / "both.pem"), **keys)
-    assert (found["TLS"].verdict, found["authentication"].verdict) == (POOR, BAD)
-    assert "[crypto]" in found["TLS"].fix
-    assert "[crypto]" in found["authentication"].words
+    found = local_findings(tmp_path, **keys)["authentication"]
+    assert (found.verdict, "[crypto]" in found.words) == (BAD, True)
 
 
 def test_the_file_of_keys_is_read(tmp_path: Path) -> None:
@@ -163,8 +145,6 @@ def test_the_file_of_keys_is_read(tmp_path: Path) -> None:
     assert local_findings(tmp_path, api_keys=str(keys))["keys"].verdict is POOR
     add_key(keys, "ann")
     assert local_findings(tmp_path, api_keys=str(keys))["keys"].verdict is GOOD
-    keys.chmod(0o666)
-    assert "Others may write" in local_findings(tmp_path, api_keys=str(keys))["keys"].words
 
 
 def test_whoever_lets_everybody_in_is_told(tmp_path: Path) -> None:
@@ -179,17 +159,6 @@ def test_filters_and_tools_of_the_operators_own_are_loaded(tmp_path: Path) -> No
         file.write_text(f'{upstream}[filters.input]\nwords = ["{word}"]\n')
         found = local_findings(tmp_path, config=str(file), tools=(f"tests.app.server_tools:{tool}",))
         assert found["filters and tools"].verdict is verdict
-
-
-def test_more_connections_than_files_may_be_open_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(doctor.resource, "getrlimit", lambda _: (256, 4096))
-    assert local_findings(tmp_path)["open files"].verdict is POOR
-    assert (
-        local_findings(tmp_path, max_connections=100, max_pending_connections=100)["open files"].verdict
-        is GOOD
-    )
 
 
 @pytest.mark.parametrize(("free", "verdict"), [(100, POOR), (8_000_000, POOR), (10**10, GOOD)])
@@ -213,12 +182,11 @@ def test_a_cuda_device_without_a_c_compiler_is_an_error(
     assert doctor._kernels({"cpu"}).verdict is GOOD
 
 
-async def test_a_store_is_asked_how_quick_it_is_and_what_it_would_lose(tmp_path: Path) -> None:
+async def test_a_store_is_asked_what_it_would_lose(tmp_path: Path) -> None:
     async with embedded_store(tmp_path) as url, connect(url) as store:
         found = {one.subject: one for one in await reached(redis_url=url)}
         assert {name: one.verdict for name, one in found.items()} == {
             "store": GOOD,
-            "clock": GOOD,
             "durability": GOOD,
         }
         await store.config_set("maxmemory-policy", "allkeys-lru")
@@ -238,27 +206,17 @@ async def test_a_store_that_is_not_there_is_told(url: str) -> None:
     assert (found.subject, found.verdict) == ("store", BAD)
 
 
-async def test_the_embedded_store_says_where_it_will_be(tmp_path: Path) -> None:
-    found, durability = await reached(data_dir=str(tmp_path / "not" / "there"))
-    assert str(tmp_path / "not" / "there") in found.words
-    assert re.search(r"The disk takes \d+\.\d ms to sync", durability.words)
-
-
-async def test_what_the_embedded_store_can_lose_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(doctor, "SLOW_SYNC_S", 3600)
-    _, durability = await reached(data_dir=str(tmp_path))
-    assert durability.verdict is GOOD
-    _, durability = await reached(data_dir=str(tmp_path), store_durability="memory")
-    assert (durability.verdict, "last two seconds" in durability.words) == (POOR, True)
-    monkeypatch.setattr(doctor, "SLOW_SYNC_S", 0)
-    _, durability = await reached(data_dir=str(tmp_path))
-    assert durability.verdict is POOR
-    (refused,) = await reached(data_dir=str(tmp_path), store_durability="replicated")
-    assert refused.verdict is BAD
-    (refused,) = await reached(data_dir="/proc/nowhere")
-    assert "can't be written" in refused.words
+async def test_the_embedded_store_says_where_it_will_be_and_what_it_can_lose(tmp_path: Path) -> None:
+    (found,) = await reached(data_dir=str(tmp_path / "not" / "there"))
+    assert (found.verdict, str(tmp_path / "not" / "there") in found.words) == (GOOD, True)
+    (found,) = await reached(data_dir=str(tmp_path), store_durability="memory")
+    assert (found.verdict, "last two seconds" in found.words) == (POOR, True)
+    for refused in (
+        {"data_dir": str(tmp_path), "store_durability": "replicated"},
+        {"data_dir": "/proc/nowhere"},
+    ):
+        (found,) = await reached(**refused)
+        assert found.verdict is BAD
 
 
 async def test_each_upstream_is_asked_for_its_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

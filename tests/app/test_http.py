@@ -129,6 +129,8 @@ async def test_metrics_count_what_clients_go_through(tmp_path: Path) -> None:
             await socket.next("delta")
             await socket.send(type="cancel")
             done = (await socket.until("done"))[-1]
+            await socket.send(type="resume", conversation_id="default", epoch="another", after_seq=0)
+            await socket.until("snapshot")
             _, headers, text = await running.get("/metrics")
         running.engine.die()
         after = (await running.get("/metrics"))[2]
@@ -139,6 +141,7 @@ async def test_metrics_count_what_clients_go_through(tmp_path: Path) -> None:
     assert value(text, 'midstream_turns_total{reason="stop"}') == 1
     assert value(text, 'midstream_turns_total{reason="cancelled"}') == 1
     assert value(text, 'midstream_cancels_total{cause="client"}') == 1
+    assert value(text, "midstream_reader_gaps_total") >= 1
     assert value(text, "midstream_steps_after_cancel_total") == done["cancel"]["steps_after"] <= 1
     assert value(text, "midstream_first_token_seconds_count") == 2
     assert value(text, "midstream_delta_gap_seconds_count") >= 1

@@ -114,11 +114,12 @@ async def test_a_key_asks_its_models_alone(keys: Path, tmp_path: Path) -> None:
 
 
 def change(keys: Path, name: str, words: str) -> None:
-    """An operator edits a key's terms in the file."""
-    lines = [
-        " ".join([line.split()[0], words]) if line.startswith(f"{name}:") else line
-        for line in keys.read_text().splitlines()
-    ]
+    """An operator edits a key's terms in the file; `:app` is another kind."""
+    lines = []
+    for line in keys.read_text().splitlines():
+        key, kind = line.split()[0].rsplit(":", 1)
+        changed = f"{key}{words}" if words.startswith(":") else f"{key}:{kind} {words}"
+        lines.append(changed if line.startswith(f"{name}:") else line)
     keys.write_text("\n".join(lines))
 
 
@@ -172,16 +173,19 @@ async def refused_by(socket: Socket, limit: str) -> None:
     raise AssertionError(answer)
 
 
-@pytest.mark.parametrize("words", ["scopes=read", "models=other", ""])
+@pytest.mark.parametrize("words", ["scopes=read", "models=other", "", ":app"])
 async def test_a_key_that_may_do_other_things_ends_its_connections(
     words: str, keys: Path, tmp_path: Path
 ) -> None:
     key = add_key(keys, "ann", policy=parse_policy(["scopes=chat|read"]))
-    async with serving(tmp_path, api_keys=str(keys)) as running, running.socket({"token": key}) as socket:
+    async with (
+        serving(tmp_path, api_keys=str(keys)) as running,
+        running.socket({"client_id": "a", "token": key}) as socket,
+    ):
         change(keys, "ann", words)
         os.kill(os.getpid(), signal.SIGHUP)
         assert (await socket.closed())[0] == 4401
-        async with running.socket({"token": key}):
+        async with running.socket({"client_id": "a", "token": key}):
             pass
 
 

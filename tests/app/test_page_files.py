@@ -84,7 +84,7 @@ async def test_what_the_page_names_is_kept_for_good(running: InProcessService) -
 
 
 async def test_a_first_visit_is_few_bytes(running: InProcessService) -> None:
-    """Of all that the page names, and its second script: 120 KB, within a budget of 150."""
+    """Of all that the page names: 120 KB, within a budget of 150."""
     paths = ["/", *await named(running)]
     sizes = {path: len((await fetch(running, path, Accept_Encoding="br"))[2]) for path in paths}
     assert sum(sizes.values()) < 150_000, sizes
@@ -116,15 +116,6 @@ async def test_head_is_the_head_of_get(running: InProcessService) -> None:
         status, headers, body = await fetch(running, path, method="HEAD", Accept_Encoding="br")
         assert (status, body) == (200, b"")
         assert headers | {"date": ""} == requested | {"date": ""}
-
-
-async def test_a_part_of_a_file_is_a_part_of_its_plain_bytes(running: InProcessService) -> None:
-    whole = (PAGE / "main.js").read_bytes()
-    status, headers, body = await fetch(running, "/static/main.js", Range="bytes=4-9", Accept_Encoding="br")
-    assert (status, headers["content-range"], body) == (206, f"bytes 4-9/{len(whole)}", whole[4:10])
-    assert "content-encoding" not in headers
-    status, *_ = await fetch(running, "/static/main.js", Range=f"bytes={len(whole)}-")
-    assert status == 416
 
 
 async def test_a_file_of_another_version_is_answered_for_this_once(running: InProcessService) -> None:

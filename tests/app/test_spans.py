@@ -13,14 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry.trace import INVALID_SPAN_CONTEXT
 
 from app import tracing as spans_module
-from app.metrics import Metrics
 from app.parts import traced
 from app.settings import SettingsError
-from app.tracing import CLOSE_S, Spans, _named
-from engine.messages import Trace
+from app.tracing import CLOSE_S, Spans
 from engine.scripted import Call, ScriptedEngine, Thought
 from sessions.observer import Observer
 from tests.app.in_process_service import InProcessService, serving
@@ -259,27 +256,30 @@ def _recording_close(made: list[Spans], close: Any) -> Any:
     return noted
 
 
-def test_a_delta_is_no_business_of_the_spans(monkeypatch: pytest.MonkeyPatch, collector: Collector) -> None:
-    metrics = Metrics()
-    spans = Spans(metrics, version="1")
-    assert (spans.gap, spans.first_token) == (metrics.gap, metrics.first_token)
-    spans._provider.shutdown()
-
-
 @pytest.mark.parametrize(
-    "unwanted",
-    [{}, {"OTEL_SDK_DISABLED": "true"}, {"OTEL_SDK_DISABLED": "TRUE"}, {"OTEL_TRACES_EXPORTER": "none"}],
+    ("variables", "is_traced"),
+    [
+        ({}, True),
+        ({"OTEL_SDK_DISABLED": "true"}, False),
+        ({"OTEL_SDK_DISABLED": "TRUE"}, False),
+        ({"OTEL_TRACES_EXPORTER": "none"}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, False),
+        # the protocol of traces goes before the one of all
+        (
+            {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"},
+            True,
+        ),
+    ],
 )
-async def test_off_the_observer_is_what_it_was(
-    unwanted: dict[str, str], monkeypatch: pytest.MonkeyPatch
+async def test_turns_are_observed_for_a_collector_if_one_is_wanted(
+    variables: dict[str, str], *, is_traced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if unwanted:
-        enable_export(monkeypatch, "http://127.0.0.1:1")
-    for name, value in unwanted.items():
+    enable_export(monkeypatch, "http://127.0.0.1:1")
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
     silent = Observer()
     async with traced(silent, version="1") as observer:
-        assert observer is silent
+        assert (observer is not silent) is is_traced
 
 
 @pytest.mark.parametrize(
@@ -298,20 +298,6 @@ async def test_what_can_not_be_followed_stops_the_start(
     with pytest.raises(SettingsError, match=f"{name}.*{complaint}"):
         async with traced(Observer(), version="1"):
             pass
-
-
-async def test_the_protocol_of_traces_goes_before_the_one_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    enable_export(monkeypatch, "http://127.0.0.1:1")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf")
-    silent = Observer()
-    async with traced(silent, version="1") as observer:
-        assert observer is not silent
-
-
-def test_a_span_that_is_none_is_not_told_as_a_parent() -> None:
-    before = Trace("req-7", PARENT)
-    assert _named(before, INVALID_SPAN_CONTEXT) == before
 
 
 async def test_without_the_optional_part_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from app.settings import Settings
-from app.sizing import JOURNAL_BYTES, STORE_SPARE
 from connections.authentication.access import TICKET_S
 from connections.images import MAX_BYTES
 from sessions.limits.bounds import GROUPS_TIMES, MAX_BODY_BYTES, MAX_FRAME_BYTES
@@ -33,6 +32,10 @@ ATTACKERS = 8
 """Addresses that ask for as many tickets as they may."""
 CONNECTION_BYTES = 256
 """A connection in the sets of its client and its key."""
+JOURNAL_BYTES = 166
+"""A token in the journal of a reply that readers may resume (docs/operate.md)."""
+STORE_SPARE = 2
+"""A store's limit relative to what is kept in it (docs/operate.md)."""
 BUFFERS = 8 * MIB
 """Buffers of the replicas' connections to the store, lists of running turns, leases, scripts."""
 
@@ -126,7 +129,7 @@ def test_a_share_has_room_for_all_that_else_has_a_bound_of_its_own(name: str) ->
 
 
 def test_an_application_has_room_for_what_is_estimated_for_its_users() -> None:
-    """Its key may be the only one; `midstream size` gives the memory of the store."""
+    """Its key may be the only one; the guide to operation says how to estimate the memory of the store."""
     limit = 1024 * MIB
     assert largest_share(int(limit * GROWTH_PART), SHARES["key"]) >= limit / STORE_SPARE
 

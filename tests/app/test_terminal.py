@@ -23,14 +23,9 @@ class File(io.StringIO):
         return super().write(text)
 
 
-class Terminal(File):
-    def isatty(self) -> bool:
-        return True
-
-
-async def start_output(stream: File, *stages: tuple[str, float]) -> str:
+async def start_output(*stages: tuple[str, float]) -> str:
     """The output of a start that goes through these stages."""
-    engine = ScriptedEngine()
+    engine, stream = ScriptedEngine(), File()
     engine.die(revive=False)
     following = asyncio.create_task(StartDisplay(stream).follow(engine))
     for stage, progress in stages:
@@ -42,24 +37,10 @@ async def start_output(stream: File, *stages: tuple[str, float]) -> str:
     return stream.getvalue()
 
 
-async def test_a_terminal_gets_one_line_that_grows_and_goes() -> None:
-    text = await start_output(Terminal(), ("", 0.0), ("reading weights", 0.25), ("reading weights", 0.75))
-    assert "starting the engine" in text
-    assert "██████░░░░░░░░░░░░░░░░░░  25%  reading weights" in text
-    assert "██████████████████░░░░░░  75%  reading weights" in text
-    assert "\n" not in text
-    assert text.endswith("\r\033[K")
-
-
-async def test_a_file_gets_one_line_a_stage() -> None:
-    text = await start_output(File(), ("", 0.0), ("reading weights", 0.25), ("warming up", 0.75))
+async def test_each_stage_is_a_line() -> None:
+    text = await start_output(("", 0.0), ("reading weights", 0.25), ("warming up", 0.75))
     assert text == "starting the engine (0%)\nreading weights (25%)\nwarming up (75%)\n"
-
-
-async def test_nothing_is_shown_where_nothing_is_waited_for() -> None:
-    stream = Terminal()
-    await StartDisplay(stream).follow(ScriptedEngine())
-    assert not stream.getvalue()
+    assert await start_output() == ""
 
 
 def test_the_address_comes_with_the_model(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ ALL = [
     for file in PROJECTS
     for lists in (
         {"": file["project"]["dependencies"]},
-        file["project"]["optional-dependencies"],
+        file["project"].get("optional-dependencies", {}),
         file.get("dependency-groups", {}),
     )
     for texts in lists.values()
@@ -73,7 +73,8 @@ DISTRIBUTIONS = packages_distributions()
 
 def named(project: dict[str, Any]) -> set[str]:
     """The distributions that a project or one of its extras asks for."""
-    lists = (project["project"]["dependencies"], *project["project"]["optional-dependencies"].values())
+    asked = project["project"]
+    lists = (asked["dependencies"], *asked.get("optional-dependencies", {}).values())
     return {canonicalize_name(Requirement(text).name) for texts in lists for text in texts}
 
 

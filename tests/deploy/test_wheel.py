@@ -228,8 +228,8 @@ def test_all_distributions_have_one_version(wheel: Path, gateway_wheel: Path) ->
     version = PROJECT["project"]["version"]
     assert CLIENT["project"]["version"] == GATEWAY["project"]["version"] == version
     assert f"\nRequires-Dist: midstream-gateway[crypto,fast]=={version}\n" in metadata_of(wheel)
-    assert f"\nRequires-Dist: midstream[terminal]=={version}\n" in metadata_of(wheel)
-    assert f"\nRequires-Dist: midstream=={version}\n" in metadata_of(gateway_wheel)
+    for one in (wheel, gateway_wheel):
+        assert f"\nRequires-Dist: midstream=={version}\n" in metadata_of(one)
 
 
 def test_the_image_takes_in_every_package() -> None:

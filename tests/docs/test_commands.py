@@ -81,6 +81,6 @@ def test_commands_and_settings_are_understood(
 def test_what_is_wrong_is_found() -> None:
     (words,) = filter(None, commands("A=1 midstream chat --urll http://x && true | cat".partition(" &&")[0]))
     assert parts(words) == ({"A": "1"}, ["midstream", "chat", "--urll", "http://x"])
-    for wrong in (["chat", "--urll", "x"], ["sise"], ["size", "--users", "many"]):
+    for wrong in (["chat", "--urll", "x"], ["serv"], ["keys", "add", "ann", "--tokens-per-day", "many"]):
         with pytest.raises(click.UsageError):
             parse_options(wrong)

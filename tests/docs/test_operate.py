@@ -1,4 +1,4 @@
-"""The guide to operation: what it has people watch is there, and its sums can be asked for as it says."""
+"""The guide to operation: what it has people watch is there, and the store takes what it says."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import shlex
 from shutil import which
 
 import pytest
-from click.testing import CliRunner
+from redis.asyncio import Redis
 
-from app.cli import main
-from app.settings import DEMO_MODEL
 from tests.app.in_process_service import InProcessService
 from tests.app.raw_http import answer
+from tests.bench.conversations import cost
 from tests.docs.documents import ROOT, prose, run_program, snippets
 
 GUIDE = ROOT / "docs" / "operate.md"
@@ -28,15 +27,18 @@ async def test_what_it_has_people_watch_is_there(running: InProcessService) -> N
     assert [(await answer(running, path))[0] for path in paths] == [200] * len(paths)
 
 
-def test_the_sums_are_told_with_every_assumption() -> None:
-    (command,) = [code for code in snippets(GUIDE, "sh") if code.startswith("midstream size")]
-    assumed = re.findall(r"`(--[a-z-]+ [\d.]+)`", prose(GUIDE))
-    assert len(assumed) == 2
-    words = shlex.split(command.replace("./my-model", shlex.quote(str(DEMO_MODEL))))[1:]
-    reported = CliRunner().invoke(main, [*words, *shlex.split(" ".join(assumed))])
-    assert reported.exit_code == 0, reported.output
-    figures = " ".join(reported.output.split())
-    assert [option for option in assumed if option not in figures] == []
+@pytest.mark.parametrize(("exchanges", "tokens"), [(1, 300), (6, 100), (6, 300)])
+async def test_a_conversation_takes_as_much_of_the_store_as_it_says(
+    store: Redis, exchanges: int, tokens: int
+) -> None:
+    """Within 15 per cent for good, and never more while a reader may resume its replies."""
+    turn, first, token = 1027, 750, 166
+    told = " ".join(prose(GUIDE).split())
+    assert [figure for figure in ("about 1 KB", "1.7 KB", "165 bytes") if figure not in told] == []
+    seen = await cost(store, exchanges=exchanges, tokens=tokens)
+    stored = seen.text + turn * exchanges + first
+    assert stored == pytest.approx(seen.after, rel=0.15)
+    assert seen.before <= stored + token * exchanges * tokens
 
 
 @pytest.mark.skipif(which("curl") is None, reason="needs curl")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 import midstream
 from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
-from tests.midstream.conftest import connections_of, cut
 
 LONG = "word " * 20_000
 
@@ -112,77 +110,6 @@ async def test_what_is_acknowledged_counts_as_read(by_reply: bool, tmp_path: Pat
         engine.step(3)
         done = await reply.wait()
     assert (done["usage"]["acked_tokens"], done["usage"]["sent_tokens"]) == (1, 3)
-
-
-async def test_what_another_device_does_is_followed(running: InProcessService) -> None:
-    running.engine.script("Hello.")
-    running.engine.script("Good day.")
-    async with (
-        midstream.connect(running.ws_url, client_id="ann") as here,
-        midstream.connect(running.ws_url, client_id="ann") as there,
-    ):
-        await (await there.send("First.", conversation_id="c")).wait()
-        frames = here.follow("c")
-        history = await anext(frames)
-        assert [message["content"] for message in history["messages"]] == ["First.", "Hello."]
-        await (await there.send("Second.", conversation_id="c")).wait()
-        await here.history("c")  # the follower did not ask for this one
-        await there.delete("c")
-        seen = [frame async for frame in frames]
-    kinds = [frame["type"] for frame in seen if frame["type"] != "status"]
-    assert (kinds[0], set(kinds[1:-2]), kinds[-2:]) == ("accepted", {"delta"}, ["done", "deleted"])
-    assert seen[0]["content"] == "Second."
-    assert "".join(frame["text"] for frame in seen if frame["type"] == "delta") == "Good day."
-
-
-async def test_a_follower_misses_nothing_while_the_connection_is_lost(running: InProcessService) -> None:
-    back = asyncio.Event()
-    watching = midstream.Reconnecting(watch=lambda lost: back.set() if lost is None else None)
-    async with midstream.connect(running.ws_url, client_id="ann") as there:
-        await (await there.send("First.", conversation_id="c")).wait()
-        others = connections_of(running)
-        async with midstream.connect(running.ws_url, client_id="ann", reconnecting=watching) as here:
-            frames = here.follow("c")
-            await anext(frames)
-            cut(running, but=others)
-            await (await there.send("Second.", conversation_id="c")).wait()
-            await back.wait()
-            await (await there.send("Third.", conversation_id="c")).wait()
-            seen, ends = [], 0
-            while ends < 2:
-                seen.append(await anext(frames))
-                ends += seen[-1]["type"] == "done"
-    requested = [frame["content"] for frame in seen if frame["type"] == "accepted"]
-    assert requested == ["Second.", "Third."]
-    seqs = [frame["seq"] for frame in seen if "seq" in frame]
-    assert seqs == sorted(set(seqs))
-
-
-async def test_a_follower_begins_where_it_was_or_is_told_of_a_gap(running: InProcessService) -> None:
-    async with midstream.connect(running.ws_url, client_id="ann") as client:
-        first = await client.send("First.", conversation_id="c")
-        await first.wait()
-        place = first.accepted
-        again = client.follow("c", epoch=place["epoch"], after_seq=place["seq"])
-        kinds = [(await anext(again))["type"]]
-        while kinds[-1] != "done":
-            kinds.append((await anext(again))["type"])
-        assert (kinds[0], set(kinds[1:-1])) == ("resumed", {"delta"})
-        elsewhere = client.follow("c", epoch="another", after_seq=7)
-        assert [(await anext(elsewhere))["type"] for _ in range(2)] == ["gap", "snapshot"]
-        with pytest.raises(midstream.Refused, match="not_found"):
-            await anext(client.follow("nobodys"))
-
-
-async def test_whoever_follows_is_told_that_the_connection_is_gone(tmp_path: Path) -> None:
-    hasty = midstream.Reconnecting(timeout_s=0)
-    async with serving(tmp_path) as running, midstream.connect(running.ws_url, reconnecting=hasty) as client:
-        await (await client.send("First.", conversation_id="c")).wait()
-        frames = client.follow("c")
-        await anext(frames)
-        cut(running)
-        with pytest.raises(midstream.Disconnected, match="1012"):
-            await anext(frames)
 
 
 async def test_the_address_of_the_page_will_do(running: InProcessService) -> None:

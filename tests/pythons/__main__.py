@@ -80,8 +80,7 @@ def requirements() -> list[str]:
     """What the tests need of the three projects."""
     projects = [tomllib.loads((ROOT / path / "pyproject.toml").read_text()) for path in PROJECTS]
     needed = [one for project in projects for one in project["project"]["dependencies"]]
-    client, gateway, whole = projects
-    needed += client["project"]["optional-dependencies"]["terminal"]
+    _, gateway, whole = projects
     needed += gateway["project"]["optional-dependencies"]["fast"]
     needed += [one for one in whole["dependency-groups"]["dev"] if one.startswith(TOOLS)]
     return [one for one in needed if Requirement(one).name not in HEAVY]

@@ -5,24 +5,73 @@ from __future__ import annotations
 import pytest
 
 from sessions.limits import bounds
-from sessions.limits.bounds import Bound
-from specs.bounds import CONNECTION_BOUNDS, protocol
+from sessions.limits.bounds import PIPELINED, RATES, Bound, Rate
 from tests.docs.documents import PROTOCOL
 
-
-def test_the_protocol_shows_the_bounds_of_the_code() -> None:
-    text = PROTOCOL.read_text()
-    assert protocol(text) == text
-    assert protocol(text.replace("| size of a message | 64 KiB⁶ |", "| size of a message | 1 KiB |")) == text
-
-
-def test_a_protocol_without_a_table_is_refused() -> None:
-    with pytest.raises(ValueError, match="no table"):
-        protocol("# Wire protocol")
+_TABLE = PROTOCOL.read_text().partition("| What | Bound |")[2].partition("\n\n")[0].splitlines()[2:]
+ROWS = {
+    what: (most, beyond, label) for what, most, beyond, label in (row[2:-2].split(" | ") for row in _TABLE)
+}
+"""The table of bounds: what happens beyond each, and the name under which that is counted."""
 
 
-def test_every_bound_that_is_counted_is_shown() -> None:
-    assert {bound for *_, bound in CONNECTION_BOUNDS} == {None, *Bound}
+def size(count: float) -> str:
+    return f"{count / 1024**2:g} MiB" if count >= 1024**2 else f"{count / 1024:g} KiB"
+
+
+def rate(given: Rate, *, in_bytes: bool = False) -> str:
+    per_s, burst = (size(one) if in_bytes else f"{one:g}" for one in (given.per_s, given.burst))
+    return f"{per_s} a second, {burst} at once"
+
+
+FRAME, BODY, SMALL = (
+    size(one) for one in (bounds.MAX_FRAME_BYTES, bounds.LARGE_BODY_BYTES, bounds.SMALL_BYTES)
+)
+
+
+@pytest.mark.parametrize(
+    ("what", "most"),
+    [
+        ("size of a message", f"{FRAME}⁶"),
+        (f"time for a message above {FRAME}", f"{bounds.LARGE_MESSAGE_S:g} s"),
+        ("fragments of a message, even empty ones", f"{bounds.MAX_FRAGMENTS}"),
+        ("frames before the first message is complete", f"{bounds.MAX_HELLO_FRAMES}"),
+        ("time for `hello`", f"{bounds.HELLO_S:g} s"),
+        ("messages received but not handled yet", f"as many as fit in {bounds.PART_BYTES} B"),
+        ("frames that break this protocol", f"{bounds.BAD_FRAMES} in a minute"),
+        ("time to answer a ping of the server", f"{bounds.HEARTBEAT_S:g} s"),
+        ("sent bytes that the peer has not read", size(bounds.WRITE_BUFFER_BYTES)),
+        ("frames that wait to be sent", size(bounds.OUTBOX_BYTES)),
+        ("an HTTP request's head", f"{size(bounds.MAX_HEAD_BYTES)}, {bounds.MAX_HEADERS} headers³"),
+        (
+            "chunk headers and trailers of a body",
+            f"{size(bounds.MAX_FRAMING_BYTES)} plus {bounds.FRAMED - 1} times the body's size",
+        ),
+        ("an HTTP body", size(bounds.MAX_BODY_BYTES)),
+        ("images held by running turns", f"{size(bounds.IMAGE_BYTES)}, in shares"),
+        (f"bodies above {BODY} in progress", f"{bounds.LARGE_BODIES} at once, in shares⁴"),
+        (
+            f"messages above {FRAME} that are being read",
+            f"{bounds.LARGE_BODIES} at once, together with those bodies",
+        ),
+        (
+            f"objects and lists in a body above {SMALL}",
+            f"{bounds.MAX_CONTAINERS:,}, nested {bounds.MAX_DEPTH} deep",
+        ),
+        ("values and fields in such a body", f"{bounds.MAX_VALUES:,}"),
+        ("messages in a body", f"{bounds.MAX_MESSAGES:,}"),
+        ("pipelined requests", f"{size(bounds.MAX_AHEAD_BYTES)}; {rate(PIPELINED)}"),
+    ],
+)
+def test_the_protocol_shows_the_bounds_of_the_code(what: str, most: str) -> None:
+    assert ROWS[what][0] == most
+
+
+def test_every_bound_that_is_counted_is_shown_with_its_rate() -> None:
+    shown = {label.strip("`"): most for most, _, label in ROWS.values()}
+    assert shown.keys() == {"\N{EN DASH}", *Bound}
+    for bound, given in RATES.items():
+        assert shown[bound] == rate(given, in_bytes=bound.endswith("_bytes"))
 
 
 def test_the_rates_are_those_of_the_code() -> None:

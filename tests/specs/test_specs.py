@@ -30,6 +30,7 @@ from connections.protocol.base import ClientFrame
 from connections.protocol.errors import BadParams
 from engine.scripted import Call, Thought
 from sessions.errors import Refused
+from sessions.limits.rates import FrameCost
 from specs import __main__ as specs
 from specs import openapi, schemas
 from specs.frames import asyncapi
@@ -43,6 +44,7 @@ HERE = Path(__file__).parent
 PROTOCOL = HERE.parent.parent / "PROTOCOL.md"
 REFERENCE = HERE.parent.parent / "docs" / "reference.md"
 VALIDATOR = Draft202012Validator(schemas.document())
+NO_LABEL = "\N{EN DASH}"
 DEFINED: dict[str, Any] = schemas.document()["$defs"]
 """Every schema by its name."""
 OPENAPI = openapi.document()
@@ -113,7 +115,7 @@ async def test_the_service_serves_them(file: str, running: InProcessService) -> 
     assert (status, body) == (200, (specs.SERVED / file.replace("/", "-")).read_text())
 
 
-PAGES = {"/", "/s/{share_id}", "/docs", "/docs/{path:path}"}
+PAGES = {"/", "/s/{share_id}", "/static/{path:path}", "/docs", "/docs/{path:path}"}
 
 
 async def test_every_http_route_is_described_and_nothing_else(running: InProcessService) -> None:
@@ -144,16 +146,21 @@ async def test_every_http_route_is_described_and_nothing_else(running: InProcess
 @pytest.mark.parametrize("frame", [*schemas.client_frames(), *schemas.server_frames()])
 def test_the_protocol_lists_every_frame_and_the_reference_its_fields(frame: type[msgspec.Struct]) -> None:
     tag, is_request = str(frame.__struct_config__.tag), issubclass(frame, ClientFrame)
+    kind, feature = frames.CLIENT_FRAMES.get(frame), frames.SERVER_FRAMES.get(frame)
+    if kind is not None:
+        counts = NO_LABEL if kind.counts is FrameCost.NOTHING else kind.counts
+        head = f"| {f'`{kind.scope}`' if kind.scope else 'any'} | {counts}"
+    else:
+        head = f"| {f'`{feature}`' if feature else NO_LABEL}"
     client, server = PROTOCOL.read_text().partition("| Scope of the token |")[2].split("| Feature |")
-    assert f"`{tag}`" in (client if is_request else server.partition("\n\n")[0])
+    shown = (client if is_request else server.partition("\n\n")[0]).splitlines()
+    rows = [line.removesuffix(" |").rpartition(" | ") for line in shown]
+    assert [row for row, _, tags in rows if f"`{tag}`" in tags] == [head]
     requests, events = REFERENCE.read_text().split("\n## What the server sends\n")
     entries = (requests if is_request else events).split("\n### ")[1:]
     entry = next(one for one in entries if one.split(maxsplit=1)[0] == tag)
-    shared = {one.split(maxsplit=1)[0]: one.partition("Shared: ")[2].partition(".\n")[0] for one in entries}
-    common = shared[tag].replace("those of `send`", shared.get("send", ""))
-    items = re.findall(r"^- ((?:`\w+\??`,?\s+)*`\w+\??`):", entry, re.MULTILINE)
-    rows = {*re.findall(r"`(\w+)\??`", " ".join([*items, common]))}
-    assert {field.encode_name for field in msgspec.structs.fields(frame)} - {"ref"} <= rows
+    named = {*re.findall(r"^- `(\w+)\??`:", entry, re.MULTILINE)}
+    assert {field.encode_name for field in msgspec.structs.fields(frame)} - {"ref"} <= named
 
 
 def test_the_reference_describes_every_object() -> None:

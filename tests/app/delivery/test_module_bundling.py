@@ -9,13 +9,9 @@ from app.es_modules import BundleError, join
 BESIDE = {"vendor/big.js": "/static/vendor/big.0.js"}
 
 
-def nowhere(script: str) -> str:
-    raise AssertionError(f"nothing is loaded later, and yet: {script}")
-
-
 def refusal(**sources: str) -> str:
     with pytest.raises(BundleError) as refused:
-        join("main.js", {f"{name}.js": script for name, script in sources.items()}, BESIDE, nowhere)
+        join("main.js", {f"{name}.js": script for name, script in sources.items()}, BESIDE)
     return str(refused.value)
 
 
@@ -25,7 +21,7 @@ def test_a_module_stands_behind_those_that_it_imports() -> None:
         "ui/b.js": 'import { a as own } from "../a.js";\nexport async function b() { await own(); }',
         "a.js": "/** Says it. */\nconst own = () => {};\nexport { own as a };\n",
     }
-    joined = join("main.js", sources, {}, nowhere)
+    joined = join("main.js", sources, {})
     assert joined.script == (
         "// a.js\nconst module$a = (() => {const own = () => {};\n\n\nreturn { a: own };\n})();\n"
         "// ui/b.js\nconst module$ui_b = (() => {const { a: own } = module$a;\nasync function b() { await own(); }\n"
@@ -35,35 +31,27 @@ def test_a_module_stands_behind_those_that_it_imports() -> None:
 
 
 def test_what_stays_a_file_of_its_own_is_imported_by_its_address() -> None:
-    joined = join("main.js", {"main.js": 'import { big } from "./vendor/big.js";'}, BESIDE, nowhere)
+    joined = join("main.js", {"main.js": 'import { big } from "./vendor/big.js";'}, BESIDE)
     assert joined.needs == ("/static/vendor/big.0.js",)
     assert joined.script.startswith('import * as module$vendor_big from "/static/vendor/big.0.js";')
 
 
-def test_what_is_imported_when_it_is_needed_is_a_script_of_its_own() -> None:
-    """Which is handed what it takes of the first one, and is not loaded before."""
+def test_an_import_on_demand_is_a_promise_of_a_module_that_runs_before_the_first() -> None:
     sources = {
-        "main.js": 'import { said } from "./log.js"; import("./lazy.js"); import("./vendor/big.js");',
-        "log.js": "export const said = [];",
-        "lazy.js": 'import { big } from "./vendor/big.js";\nimport { said } from "./log.js";\n'
-        'import { deep } from "./deep.js";\nexport { big };',
+        "main.js": 'import("./lazy.js");\nimport("./vendor/big.js");',
+        "lazy.js": 'import { deep } from "./deep.js";\nexport { deep };',
         "deep.js": "export const deep = 1;",
     }
-    placed: list[str] = []
-
-    def place(script: str) -> str:
-        placed.append(script)
-        return "/static/later.0.js"
-
-    joined = join("main.js", sources, BESIDE, place)
-    [later] = placed
+    joined = join("main.js", sources, BESIDE)
     assert joined.needs == ()
-    assert "import *" not in joined.script
-    assert "deep" not in joined.script
-    assert 'import("/static/later.0.js").then(({ begin }) => begin({ module$log }))' in joined.script
-    assert later.startswith("export const begin = ({ module$log }) => {")
-    assert 'const { big } = await import("/static/vendor/big.0.js");' in later
-    assert "const { said } = module$log;" in later
+    assert [line for line in joined.script.splitlines() if line.startswith("//")] == [
+        "// deep.js",
+        "// lazy.js",
+        "// main.js",
+    ]
+    assert joined.script.endswith(
+        '{Promise.resolve().then(() => module$lazy);\nimport("/static/vendor/big.0.js");}\n'
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,7 +65,7 @@ def test_what_is_imported_when_it_is_needed_is_a_script_of_its_own() -> None:
     ],
 )
 def test_comments_and_types_go_and_all_else_stays(script: str, left: str) -> None:
-    assert join("main.js", {"main.js": script}, {}, nowhere).script == f"// main.js\n{{{left}}}\n"
+    assert join("main.js", {"main.js": script}, {}).script == f"// main.js\n{{{left}}}\n"
 
 
 @pytest.mark.parametrize(

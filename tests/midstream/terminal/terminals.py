@@ -6,12 +6,10 @@ import asyncio
 import fcntl
 import os
 import pty
-import re
-import signal
 import struct
 import sys
 import termios
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -21,11 +19,11 @@ import pytest
 from midstream.server_connection import socket_url
 from midstream.terminal.session import kept_client_id
 
-CTRL_C, CTRL_D, ENTER, UP = "\x03", "\x04", "\r", "\x1b[A"
+CTRL_C, CTRL_D, ENTER = "\x03", "\x04", "\r"
 
 
 def environment(home: Path) -> dict[str, str]:
-    own = {"XDG_CONFIG_HOME": str(home), "XDG_STATE_HOME": str(home), "TERM": "xterm-256color"}
+    own = {"XDG_CONFIG_HOME": str(home), "TERM": "xterm-256color"}
     return {**os.environ, **own, "COLUMNS": "80", "LINES": "24"}  # some programs export what is not true
 
 
@@ -40,32 +38,15 @@ def command(address: str, *options: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "app", "chat", address, *options)
 
 
-class _Display(pyte.HistoryScreen):
-    """A screen that answers where its cursor is, as terminals do."""
-
-    def __init__(self, columns: int, lines: int, keyboard: int) -> None:
-        super().__init__(columns, lines, history=10_000, ratio=0.1)
-        self._keyboard = keyboard
-
-    def write_process_input(self, data: str) -> None:
-        os.write(self._keyboard, data.encode())
-
-
 class Terminal:
     """What is typed and shown. Rows that left the screen are still there above it."""
 
-    def __init__(self, keyboard: int, process: asyncio.subprocess.Process, columns: int, lines: int) -> None:
+    def __init__(self, keyboard: int, process: asyncio.subprocess.Process) -> None:
         self._keyboard = keyboard
         self._process = process
-        self._display = _Display(columns, lines, keyboard)
+        self._display = pyte.HistoryScreen(80, 24, history=10_000, ratio=0.1)
         self._stream = pyte.ByteStream(self._display)
         self._filled = 0  # rows with text when a line was last ended
-        resize(keyboard, columns, lines)
-
-    def resizes(self, columns: int, lines: int) -> None:
-        """Takes another size, as a window does: what it shows first, then what its programs are told."""
-        self._display.resize(lines, columns)
-        resize(self._keyboard, columns, lines)
 
     def types(self, keys: str) -> None:
         if ENTER in keys:
@@ -79,10 +60,6 @@ class Terminal:
         """Enters a line at the next prompt."""
         await self.prompts()
         self.enters(line)
-
-    def interrupts(self) -> None:
-        """Sends the signal that the system makes of Ctrl-C, where no program reads the keys."""
-        self._process.send_signal(signal.SIGINT)
 
     @property
     def rows(self) -> list[str]:
@@ -132,37 +109,25 @@ class Terminal:
 
     async def _read(self) -> None:
         piece = await asyncio.get_running_loop().run_in_executor(None, os.read, self._keyboard, 65_536)
-        self._stream.feed(re.sub(rb"\x1b\[\?2026[hl]", b"", piece))
-
-
-def resize(terminal: int, columns: int, lines: int) -> None:
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        self._stream.feed(piece)
 
 
 @asynccontextmanager
-async def chatting(
-    address: str,
-    home: Path,
-    *options: str,
-    columns: int = 80,
-    lines: int = 24,
-    run: Callable[..., tuple[str, ...]] = command,
-    **environ: str,
-) -> AsyncIterator[Terminal]:
+async def chatting(address: str, home: Path, *options: str) -> AsyncIterator[Terminal]:
     keyboard, screen = pty.openpty()
-    resize(keyboard, columns, lines)
+    fcntl.ioctl(keyboard, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     process = await asyncio.create_subprocess_exec(
-        *run(address, *options),
+        *command(address, *options),
         stdin=screen,
         stdout=screen,
         stderr=screen,
-        env=environment(home) | environ,
+        env=environment(home),
         start_new_session=True,
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # or Ctrl-C would be no signal
     )
     os.close(screen)
     try:
-        yield Terminal(keyboard, process, columns, lines)
+        yield Terminal(keyboard, process)
     finally:
         if process.returncode is None:
             process.kill()
