@@ -26,7 +26,6 @@ from sessions.limits.bounds import (
     MAX_MESSAGES,
     MAX_VALUES,
     OUTBOX_BYTES,
-    PART_BYTES,
     PIPELINED,
     RATES,
     SMALL_BYTES,
@@ -47,14 +46,9 @@ def rate(given: Rate, *, in_bytes: bool = False) -> str:
     return f"{per_s} a second, {burst} at once"
 
 
-_SLOWER, _OVERLOADED, _INVALID, _SHARED = (
-    "slower reading",
-    "503 `overloaded`",
-    "400 `invalid_value`",
-    "in shares⁴",
-)
+_SLOWER, _OVERLOADED, _INVALID = ("slower reading", "503 `overloaded`", "400 `invalid_value`")
 CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
-    ("text frames⁵", rate(RATES[Bound.TEXT_FRAMES]), f"{_SLOWER}¹", Bound.TEXT_FRAMES),
+    ("text frames⁴", rate(RATES[Bound.TEXT_FRAMES]), f"{_SLOWER}¹", Bound.TEXT_FRAMES),
     ("bytes in text frames", rate(RATES[Bound.TEXT_BYTES], in_bytes=True), f"{_SLOWER}¹", Bound.TEXT_BYTES),
     ("binary frames", rate(RATES[Bound.BINARY_FRAMES]), f"{_SLOWER}¹", Bound.BINARY_FRAMES),
     (
@@ -64,74 +58,62 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
         Bound.BINARY_BYTES,
     ),
     ("pings and pongs", rate(RATES[Bound.CONTROL_FRAMES]), f"{_SLOWER}¹", Bound.CONTROL_FRAMES),
-    ("size of a message", f"{size(MAX_FRAME_BYTES)}⁶", "1009", None),
+    ("size of a message", f"{size(MAX_FRAME_BYTES)}⁵", "1009", None),
     (
         f"time for a message above {size(MAX_FRAME_BYTES)}",
         f"{LARGE_MESSAGE_S:g} s",
         "1008",
         Bound.REQUEST_TIME,
     ),
-    ("fragments of a message, even empty ones", f"{MAX_FRAGMENTS}", "1008", Bound.FRAGMENTS),
-    ("frames before the first message is complete", f"{MAX_HELLO_FRAMES}", "1008", Bound.HELLO_FRAMES),
+    ("fragments of a message", f"{MAX_FRAGMENTS}", "1008", Bound.FRAGMENTS),
+    ("frames before the first complete message", f"{MAX_HELLO_FRAMES}", "1008", Bound.HELLO_FRAMES),
     ("time for `hello`", f"{HELLO_S:g} s", "4408", Bound.HELLO_TIME),
-    (
-        "messages received but not handled yet",
-        f"as many as fit in {PART_BYTES} B",
-        "the rest wait",
-        None,
-    ),
     ("frames that break this protocol", f"{BAD_FRAMES} in a minute", "1008", Bound.BAD_FRAMES),
-    ("frames that break RFC 6455 or are compressed", "none", "1002", None),
+    ("frames that break RFC 6455 or are compressed", "not allowed", "1002", None),
     (
-        "time to answer a ping of the server",
+        "time to answer a ping from the server",
         f"{HEARTBEAT_S:g} s",
-        "1011, a reset, or 1008¹",
+        "1011, 1008¹ or a TCP reset",
         Bound.HEARTBEAT,
     ),
     (
-        "sent bytes that the peer has not read",
+        "sent bytes that the client has not read",
         size(WRITE_BUFFER_BYTES),
-        "no reading until the peer reads",
+        "the server reads nothing more",
         Bound.UNREAD,
     ),
-    ("frames that wait to be sent", size(OUTBOX_BYTES), "1013", Bound.OUTBOX),
+    ("bytes of frames that wait to be sent", size(OUTBOX_BYTES), "1013", Bound.OUTBOX),
     ("sockets of one address that have not sent `hello`", "a share²", "503", Bound.ADDRESS_SHARE),
     ("an HTTP request's head", f"{size(MAX_HEAD_BYTES)}, {MAX_HEADERS} headers³", "431", Bound.REQUEST_HEAD),
     (
         *(
             "chunk headers and trailers of a body",
-            f"{size(MAX_FRAMING_BYTES)} plus {FRAMED - 1} times the body's size",
+            f"{size(MAX_FRAMING_BYTES)} plus {FRAMED - 1} times its size",
         ),
         *("431", Bound.REQUEST_HEAD),
     ),
-    ("an HTTP body", size(MAX_BODY_BYTES), "413 `request_too_large`", None),
-    ("images held by running turns", f"{size(IMAGE_BYTES)}, in shares", _OVERLOADED, None),
+    ("size of a body", size(MAX_BODY_BYTES), "413 `request_too_large`", None),
+    ("images of all running turns", f"{size(IMAGE_BYTES)}, in [shares](#shares)", _OVERLOADED, None),
     (
-        *(
-            f"bodies above {size(LARGE_BODY_BYTES)} in progress",
-            f"{LARGE_BODIES} at once, {_SHARED}",
-        ),
+        *(f"bodies above {size(LARGE_BODY_BYTES)} in progress", f"{LARGE_BODIES}, in [shares](#shares)"),
         *(_OVERLOADED, None),
     ),
     (
-        f"messages above {size(MAX_FRAME_BYTES)} that are being read",
-        f"{LARGE_BODIES} at once, together with those bodies",
-        "1013",
-        None,
+        *(f"messages above {size(MAX_FRAME_BYTES)} in progress", f"{LARGE_BODIES}, including those bodies"),
+        *("1013", None),
     ),
     (
         *(
-            f"objects and lists in a body above {size(SMALL_BYTES)}",
-            f"{MAX_CONTAINERS:,}, nested {MAX_DEPTH} deep",
+            f"a body above {size(SMALL_BYTES)}",
+            f"{MAX_VALUES:,} values, {MAX_CONTAINERS:,} objects, depth {MAX_DEPTH}",
         ),
         *(_INVALID, None),
     ),
-    ("values and fields in such a body", f"{MAX_VALUES:,}", _INVALID, None),
     ("messages in a body", f"{MAX_MESSAGES:,}", _INVALID, None),
-    ("text in a body", "256 bytes per token of the context window", "400 `context_length_exceeded`", None),
+    ("text in a body", "256 bytes per token of context", "400 `context_length_exceeded`", None),
     ("time to receive a request", "10 s", "408", Bound.REQUEST_TIME),
     ("pipelined requests", f"{size(MAX_AHEAD_BYTES)}; {rate(PIPELINED)}", _SLOWER, Bound.PIPELINED),
-    ("all sockets", "see `MIDSTREAM_MAX_CONNECTIONS`", "503", Bound.SOCKETS),
+    ("sockets of the server", "`MIDSTREAM_MAX_CONNECTIONS`", "503", Bound.SOCKETS),
 )
 """What is bounded, its bound, what happens beyond it, and the name under which that is counted."""
 
@@ -141,7 +123,7 @@ _NONE = "\N{EN DASH}"
 def protocol(text: str) -> str:
     """Return the text of PROTOCOL.md with the table as it is in the code."""
     connection = table(
-        ("What", "Bound", "Beyond it", "`bound`"),
+        ("What", "Bound", "Beyond it", "Metric label"),
         (
             (what, most, beyond, f"`{name}`" if name else _NONE)
             for what, most, beyond, name in CONNECTION_BOUNDS

@@ -394,7 +394,6 @@ def _default(field: Schema) -> str:
 
 
 _CELL = 76
-_NONE = "\N{EN DASH}"
 
 
 def protocol(text: str) -> str:
@@ -403,12 +402,12 @@ def protocol(text: str) -> str:
     for frame in client_frames():
         kind = frames.CLIENT_FRAMES[frame]
         scope = f"`{kind.scope}`" if kind.scope else "any"
-        counts = _NONE if kind.counts is FrameCost.NOTHING else str(kind.counts)
+        counts = "nothing" if kind.counts is FrameCost.NOTHING else str(kind.counts)
         requests.setdefault((scope, counts), []).append(f"`{_tag(frame)}`")
     events: dict[str, list[str]] = {}
     for frame in server_frames():
         feature = frames.SERVER_FRAMES[frame]
-        events.setdefault(f"`{feature}`" if feature else _NONE, []).append(f"`{_tag(frame)}`")
+        events.setdefault(f"`{feature}`" if feature else "none", []).append(f"`{_tag(frame)}`")
     by_scope = table(
         ("Scope of the token", "Counts as", "Client frames"),
         ((*group, cell) for group, tags in requests.items() for cell in _cells(tags)),
