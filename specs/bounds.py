@@ -88,7 +88,7 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
     (
         *(
             "chunk headers and trailers of a body",
-            f"{size(MAX_FRAMING_BYTES)} plus {FRAMED - 1} times its size",
+            f"{size(MAX_FRAMING_BYTES)} plus {FRAMED - 1} times the body's size",
         ),
         *("431", Bound.REQUEST_HEAD),
     ),
@@ -104,13 +104,13 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
     ),
     (
         *(
-            f"a body above {size(SMALL_BYTES)}",
+            f"JSON in a body above {size(SMALL_BYTES)}",
             f"{MAX_VALUES:,} values, {MAX_CONTAINERS:,} objects, depth {MAX_DEPTH}",
         ),
         *(_INVALID, None),
     ),
     ("messages in a body", f"{MAX_MESSAGES:,}", _INVALID, None),
-    ("text in a body", "256 bytes per token of context", "400 `context_length_exceeded`", None),
+    ("text in a body", "256 bytes per token of the context window", "400 `context_length_exceeded`", None),
     ("time to receive a request", "10 s", "408", Bound.REQUEST_TIME),
     ("pipelined requests", f"{size(MAX_AHEAD_BYTES)}; {rate(PIPELINED)}", _SLOWER, Bound.PIPELINED),
     ("sockets of the server", "`MIDSTREAM_MAX_CONNECTIONS`", "503", Bound.SOCKETS),
