@@ -99,7 +99,7 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
         *(_OVERLOADED, None),
     ),
     (
-        *(f"messages above {size(MAX_FRAME_BYTES)} in progress", f"{LARGE_BODIES}, including those bodies"),
+        *(f"messages above {size(MAX_FRAME_BYTES)} in progress", f"{LARGE_BODIES}, together with these bodies"),
         *("1013", None),
     ),
     (
