@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jinja2
 import jinja2.meta
@@ -311,13 +311,6 @@ PLACEHOLDER = re.compile(r"w[0-9a-f]{12}[ct]z")
 """Matches words that stand for a text in a prompt, to be found again. No control token can contain one."""
 
 
-class Part(NamedTuple):
-    """A control token that the template wrote, and the text up to the next one. The first part has no token."""
-
-    token: str
-    text: str
-
-
 class ControlTokens:
     """The special tokens of a tokenizer, and the added tokens that its chat template or its reply format uses.
 
@@ -406,13 +399,16 @@ class ControlTokens:
         """Return a disguised text as it was."""
         return text.translate(self._true_text)
 
-    def parts(self, disguised: str) -> Iterator[Part]:
-        """Yield the control tokens that the template wrote in a disguised text, with the true text after each."""
+    def parts(self, disguised: str) -> Iterator[tuple[str, str]]:
+        """Yield the control tokens that the template wrote in a disguised text, with the true text after each.
+
+        The first text has no token before it.
+        """
         token, at = "", 0
         for found in self._found(disguised):
-            yield Part(token, self.true(disguised[at : found.start()]))
+            yield token, self.true(disguised[at : found.start()])
             token, at = found[2], found.end()
-        yield Part(token, self.true(disguised[at:]))
+        yield token, self.true(disguised[at:])
 
     def written(self, disguised: str) -> list[str]:
         """Return the control tokens that the template wrote in a disguised text."""

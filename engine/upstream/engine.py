@@ -543,36 +543,28 @@ class UpstreamEmbedder:
             self._limiter.leave(waiting)
 
     async def _request(self, texts: Texts) -> Vectors:
-        """Raises EngineLost, EngineUnavailable, RequestRefused."""
-        options = self._options
+        """Raises EngineLost, EngineUnavailable, RequestRefused, PromptRejected."""
+        name = self._options.name
         try:
-            async with asyncio.timeout(options.timeouts.first_token_s):
-                with engine_errors(options.name):
+            async with asyncio.timeout(self._options.timeouts.first_token_s):
+                with engine_errors(name):
                     body = await self._answer(texts)
-        except TimeoutError:
-            raise EngineUnavailable(f"The engine {options.name} made no vectors in time.") from None
-        try:
+            if len(body) > MOST_BYTES:
+                why = "The vectors are too many to be sent at once: send fewer texts."
+                raise PromptRejected(why, field="input")
             return await read_vectors(body, len(texts.texts), packed=texts.packed)
+        except TimeoutError:
+            raise EngineUnavailable(f"The engine {name} made no vectors in time.") from None
         except InvalidVectors as error:
-            raise EngineUnavailable(
-                f"The engine {options.name} answers with no embeddings: {error}."
-            ) from error
+            raise EngineUnavailable(f"The engine {name} answers with no embeddings: {error}.") from error
 
     async def _answer(self, texts: Texts) -> bytes:
         payload: dict[str, object] = {"model": self._options.model, "input": texts.texts}
         payload["encoding_format"] = "float"
         if texts.dimensions is not None:
             payload["dimensions"] = texts.dimensions
-        headers = {"Content-Type": "application/json"}
-        sent = self._client.stream(
-            "POST", "embeddings", content=msgspec.json.encode(payload), headers=headers
-        )
-        async with sent as response:
+        headers, content = {"Content-Type": "application/json"}, msgspec.json.encode(payload)
+        async with self._client.stream("POST", "embeddings", content=content, headers=headers) as response:
             if response.status_code != httpx.codes.OK:
                 raise await refusal_of(self._options.name, response)
-            body = await read_body(response, MOST_BYTES)
-        if len(body) > MOST_BYTES:
-            raise PromptRejected(
-                "The vectors are too many to be sent at once: send fewer texts.", field="input"
-            )
-        return body
+            return await read_body(response, MOST_BYTES)
