@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -47,11 +48,10 @@ def load(options: ModelOptions) -> RecognitionModel:
     return wrapper(model, features, read_part(AutoTokenizer, name, "tokenizer"))
 
 
-class Moonshine:
-    """A Moonshine model. A window is one segment."""
+class TransformersModel(ABC):
+    """What the models have in common: a recording is recognized window by window."""
 
-    facts = Ready(languages={})
-    """Any language may be requested, since the model knows only one and does not say which."""
+    facts: Ready
 
     def __init__(self, model: Any, features: Any, tokenizer: Any) -> None:
         self.rate: int = features.sampling_rate
@@ -70,15 +70,9 @@ class Moonshine:
         loudness = np.abs(samples.astype(np.int32))
         return [(start, end) for start, end in pairwise(cuts) if loudness[start:end].max(initial=0) > _SILENT]
 
-    @torch.inference_mode()
+    @abstractmethod
     def transcribe(self, samples: Samples, language: str | None, check: Callable[[], None]) -> list[Segment]:
         """Recognize a window."""
-        length_s = len(samples) / self.rate
-        most = int(length_s * TOKENS_A_SECOND) + TOKENS_AT_LEAST
-        made = self._made(samples).input_values
-        tokens = self._generate(made, check, max_new_tokens=most)
-        text = self._tokenizer.decode(tokens, skip_special_tokens=True).strip()
-        return [Segment(0.0, length_s, text, language)] if text else []
 
     def recognize(self, samples: Samples, language: str | None, check: Callable[[], None]) -> Utterance:
         """Return the words of a speaker so far; empty if nothing was understood."""
@@ -103,7 +97,24 @@ class Moonshine:
         return list(tokens)
 
 
-class Whisper(Moonshine):
+class Moonshine(TransformersModel):
+    """A Moonshine model. A window is one segment."""
+
+    facts = Ready(languages={})
+    """Any language may be requested, since the model knows only one and does not say which."""
+
+    @torch.inference_mode()
+    def transcribe(self, samples: Samples, language: str | None, check: Callable[[], None]) -> list[Segment]:
+        """Recognize a window."""
+        length_s = len(samples) / self.rate
+        most = int(length_s * TOKENS_A_SECOND) + TOKENS_AT_LEAST
+        made = self._made(samples).input_values
+        tokens = self._generate(made, check, max_new_tokens=most)
+        text = self._tokenizer.decode(tokens, skip_special_tokens=True).strip()
+        return [Segment(0.0, length_s, text, language)] if text else []
+
+
+class Whisper(TransformersModel):
     """A Whisper model, which divides a window into segments."""
 
     def __init__(self, model: Any, features: Any, tokenizer: Any) -> None:
@@ -141,7 +152,7 @@ class Whisper(Moonshine):
         return segments
 
 
-_FAMILIES: dict[str, tuple[Any, type[Moonshine]]] = {
+_FAMILIES: dict[str, tuple[Any, type[TransformersModel]]] = {
     "whisper": (WhisperForConditionalGeneration, Whisper),
     "moonshine": (MoonshineForConditionalGeneration, Moonshine),
 }

@@ -334,7 +334,11 @@ async def calls(one: Checked, running: InProcessService) -> None:
 async def interprets(one: Checked) -> None:
     """A source grows, and is translated."""
     await one.send(
-        type="interpret.start", client_msg_id="m7", conversation_id="live", target="de", publish_policy="segment"
+        type="interpret.start",
+        client_msg_id="m7",
+        conversation_id="live",
+        target="de",
+        publish_policy="segment",
     )
     assert (await one.next("accepted"))["interprets"] == {"source": "auto", "target": "de"}
     await one.send(type="source", conversation_id="live", off=0, text="Hello.", final=True, ref="s")

@@ -63,9 +63,15 @@ class RealtimeVoiceConnection(VoiceConnection):
     reports_late = True
 
     def __init__(
-        self, voice_service: VoiceService, connection: Connection, encoder: RealtimeEventEncoder
+        self,
+        voice_service: VoiceService,
+        connection: Connection,
+        encoder: RealtimeEventEncoder,
+        *,
+        commit_timeout_s: float = COMMIT_TIMEOUT_S,
     ) -> None:
         super().__init__(voice_service, connection)
+        self._commit_timeout_s = commit_timeout_s
         self._session = encoder.session
         self._spoken_replies = encoder.spoken
         self._utterance = _Utterance()
@@ -133,7 +139,7 @@ class RealtimeVoiceConnection(VoiceConnection):
         if self._listening is None:
             raise _no_speech()
         try:
-            async with asyncio.timeout(COMMIT_TIMEOUT_S):
+            async with asyncio.timeout(self._commit_timeout_s):
                 await self.ready()
                 await self._hears.wait()
         except TimeoutError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from itertools import count
@@ -60,13 +61,10 @@ def test_whisper_says_of_a_window_what_transformers_says(whisper: Any) -> None:
         text = whisper._tokenizer.decode(tokens, skip_special_tokens=True)
         segments = transcribe(whisper, samples, "de")
         assert "".join(segment.text for segment in segments).replace(" ", "") == text.replace(" ", "")
-        times = [at for segment in segments for at in (segment.start, segment.end)]
-        assert all(0 <= at <= 2.7 for at in times)
-        offsets = whisper._tokenizer.decode(tokens, skip_special_tokens=True, output_offsets=True)["offsets"]
-        for theirs in offsets:
-            if theirs["text"].strip():
-                ours = [one for one in segments if one.text == theirs["text"].strip()]
-                assert ours
+        written = [name[2:-2] for name in whisper._tokenizer.convert_ids_to_tokens(tokens.tolist())]
+        known = {0.0, 2.7} | {float(time) for time in written if re.fullmatch(r"\d\.\d\d", time)}
+        times = {round(at, 2) for segment in segments for at in (segment.start, segment.end)}
+        assert times <= known
         several += len(segments) > 1
     assert several
 

@@ -12,7 +12,6 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from connections.api.realtime import voice as voice_connection
 from connections.api.realtime.encoder import RealtimeEventEncoder, RealtimeFrame
 from connections.api.realtime.events import (
     AudioOptions,
@@ -154,7 +153,7 @@ class StubConnection:
 class SessionHarness:
     """A server with one session."""
 
-    def __init__(self, slots: int = 10) -> None:
+    def __init__(self, slots: int = 10, commit_timeout_s: float = 60.0) -> None:
         self.ear, self.person = ScriptedRecognizer(), StubConnection()
         self.voice_service = VoiceService(
             sessions=cast("Sessions", self.person), ear=self.ear, voice=Beeps(), slots=slots
@@ -167,6 +166,7 @@ class SessionHarness:
             self.voice_service,
             cast("Connection", self.person),
             self.encoder,
+            commit_timeout_s=commit_timeout_s,
         )
 
     def set(self, **audio: Any) -> None:
@@ -207,14 +207,12 @@ async def test_a_typed_message_is_answered_though_nobody_can_listen(room: Sessio
     requested.cancel()
 
 
-async def test_a_commit_is_refused_while_nobody_can_listen(
-    room: SessionHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(voice_connection, "COMMIT_TIMEOUT_S", 0.01)
-    room.ear.opens.clear()
-    room.append()
-    with pytest.raises(InvalidEvent) as refused:
-        async with asyncio.timeout(60):
+async def test_a_commit_is_refused_while_nobody_can_listen() -> None:
+    room = SessionHarness(commit_timeout_s=0.01)
+    async with room.voice_service.running(), room.mic.running(cast("Any", room.person)):
+        room.ear.opens.clear()
+        room.append()
+        with pytest.raises(InvalidEvent) as refused:
             await room.mic.commit()
     assert refused.value.code == "speech_unavailable"
 
