@@ -16,7 +16,6 @@ from midstream.server_connection import Refused
 from midstream.terminal.texts import (
     call_line,
     clean,
-    escaped,
     kept_up_to,
     permission,
     reasoning_text,

@@ -225,9 +225,9 @@ export interface ToolResultRequest {
 }
 
 /**
- * Allows or denies a call, or answers its question. `args`: arguments to run the call with instead, or the answer.
+ * Allows or denies a call. `args`: arguments to run the call with instead.
  *
- * `args_sha256`: the hash of the arguments that the user saw, or the question's hash.
+ * `args_sha256`: the hash of the arguments that the user saw.
  */
 export interface ToolDecisionRequest {
   type: "tool_decision";
@@ -573,7 +573,6 @@ export interface ToolCall {
  * A call has a new state. `content`: the result of a call that is done. `error`: the error of a call that is done.
  *
  * `args`: the arguments that the call runs with, if the decision changed them. `args_sha256`: the hash of those arguments.
- * `question`: the tool's current question to the user.
  */
 export interface ToolState {
   type: "tool_state";
@@ -587,24 +586,10 @@ export interface ToolState {
   error?: string;
   args?: string;
   args_sha256?: string;
-  question?: Question;
 }
 
 /** The state of a tool call. All but `waiting` and `running` are final. */
 export type CallState = "cancelled" | "denied" | "done" | "expired" | "lost" | "running" | "waiting";
-
-/**
- * A question that a running call asks the user.
- *
- * `schema`: the JSON Schema of the answer, as text. The answer is a flat object. `sha256`: identifies the question in the
- * `tool_decision` that answers it. `expires_at`: Unix milliseconds.
- */
-export interface Question {
-  message: string;
-  schema: string;
-  sha256: string;
-  expires_at: number;
-}
 
 /** The source of a live translation grew. `off`: the length of the source before `text`. `final`: the source is complete. */
 export interface SourceText {
@@ -802,7 +787,6 @@ export interface ShownCall {
   expires_at?: number;
   content?: string;
   error?: string;
-  question?: Question;
 }
 
 /**
