@@ -281,9 +281,9 @@ class Settings(Fixed, frozen=True, kw_only=True):
     max_connections: Annotated[
         int, Meta(ge=1, description="WebSocket connections and event streams at once.")
     ] = MAX_CONNECTIONS
-    max_client_connections: Annotated[int, Meta(ge=1, description="Connections per client id on one replica.")] = (
-        MAX_CLIENT_CONNECTIONS
-    )
+    max_client_connections: Annotated[
+        int, Meta(ge=1, description="Connections per client id on one replica.")
+    ] = MAX_CLIENT_CONNECTIONS
     limits: Annotated[
         Limits,
         Meta(

@@ -39,9 +39,7 @@ class ConnectionStatistics(msgspec.Struct, frozen=True):
 class ConnectionManager:
     """The open connections of each client on this replica, within limits."""
 
-    def __init__(
-        self, *, max_connections: int, max_per_client: int, max_per_key: int | None = None
-    ) -> None:
+    def __init__(self, *, max_connections: int, max_per_client: int, max_per_key: int | None = None) -> None:
         """`max_per_key`: of all clients of a key or JWT subject; None: no limit."""
         self._max_per_client = max_per_client
         self._max_per_key = max_per_key

@@ -117,9 +117,7 @@ class WaitingTurns:
         if self._admission.draining and not live.turn.is_over:
             await asyncio.Event().wait()  # another replica continues it, or this one after its restart
 
-    async def _watch(
-        self, conversation: Conversation, live: Turn, start_ready: Callable[[], None]
-    ) -> None:
+    async def _watch(self, conversation: Conversation, live: Turn, start_ready: Callable[[], None]) -> None:
         """Wait until no call is open, or the end is decided; meanwhile run tools, expire calls, write the journal."""
         awaited = live.tool_round.awaited
         while awaited is not None and awaited.open and not live.turn.is_over:

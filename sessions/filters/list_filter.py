@@ -38,6 +38,9 @@ class FilterLists(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     patterns: tuple[str, ...] = ()
 
 
+NOTHING = FilterLists()
+
+
 class InvalidFilters(Exception):
     """The filters can't be used. The message tells the operator where, and why."""
 
@@ -45,8 +48,8 @@ class InvalidFilters(Exception):
 class FilterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An operator's table. `max_chars`: the longest match of a pattern that is found, and so the longest text that is held back for one."""
 
-    input: FilterLists = FilterLists()
-    output: FilterLists = FilterLists()
+    input: FilterLists = NOTHING
+    output: FilterLists = NOTHING
     max_chars: Annotated[int, Meta(ge=1, le=1024)] = MAX_CHARS
     hooks: tuple[str, ...] = ()
 
@@ -78,7 +81,10 @@ def _checked(name: str, listed: FilterLists, options: FilterOptions) -> FilterLi
 
 
 def list_filters(
-    *, incoming: FilterLists = FilterLists(), outgoing: FilterLists = FilterLists(), max_chars: int = MAX_CHARS
+    *,
+    incoming: FilterLists = NOTHING,
+    outgoing: FilterLists = NOTHING,
+    max_chars: int = MAX_CHARS,
 ) -> list[Filter]:
     """Return a filter for words, and one for patterns. Raises UnsupportedPattern, and ValueError for an empty word."""
     words = (WordList(lists.words) if lists.words else None for lists in (incoming, outgoing))
@@ -321,7 +327,9 @@ class Pattern:
             self.regex, self._unsure = (regex.compile(one, regex.MULTILINE) for one in (pattern, unsure))
         except (regex.error, ValueError, RecursionError, OverflowError) as error:
             raise UnsupportedPattern(f"It is not a regular expression: {error}.") from None
-        if any(not found[0] for found in self.regex.finditer("\na.a\n", overlapped=True)) or self.regex.match(""):
+        if any(not found[0] for found in self.regex.finditer("\na.a\n", overlapped=True)) or self.regex.match(
+            ""
+        ):
             raise UnsupportedPattern("It matches the empty text.")
         self.needs_next = not _ASSERTIONS.isdisjoint(parts)
 
@@ -398,5 +406,7 @@ class PatternFilter(HoldbackFilter):
 
     def _known(self) -> tuple[str, int]:
         """Return the text, and where the first match may begin."""
-        dropped = max(len(self.waiting) - self._max_chars - 1, 0)  # one more: it may show that a match has ended
+        dropped = max(
+            len(self.waiting) - self._max_chars - 1, 0
+        )  # one more: it may show that a match has ended
         return self.before + self.waiting, len(self.before) + dropped

@@ -38,6 +38,8 @@ from tests.sessions.tool_round.sample_tools import BERN, CLOCK, WEATHER, WIPE
 
 TICK = Call("clock", '{"zone": "UTC"}')
 SWEEP = Call("wipe", "{}")
+
+
 class Bench:
     """A source of two tools, whose calls end when the test says so."""
 
@@ -215,9 +217,7 @@ async def test_nobody_brings_a_result_in_a_tools_place_and_a_cancel_ends_what_ru
     assert [state.state for state in served.reader.of(ToolState)][2:] == [CallState.CANCELLED] * 2
 
 
-async def test_a_filter_reads_results_too(
-    store: Redis, engine: ScriptedEngine, bench: Bench
-) -> None:
+async def test_a_filter_reads_results_too(store: Redis, engine: ScriptedEngine, bench: Bench) -> None:
     filters = filtering(incoming=["midnight"])
     async with serving(store, engine, registry=ToolRegistry([bench]), filters=filters) as chat:
         done = await started(chat, bench)

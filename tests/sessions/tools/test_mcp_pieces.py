@@ -21,6 +21,7 @@ from sessions.tools.mcp_server import text_of
 from sessions.tools.tool_registry import NAME, Approval
 from tests.sessions.tools.mcp_servers import options_of
 
+
 def remote(name: str, **more: Any) -> RemoteTool:
     given = {"description": "", "schema": {"type": "object"}, "read_only": False, "idempotent": False}
     return RemoteTool(name=name, **given | more)
