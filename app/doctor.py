@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -37,7 +38,7 @@ from app.models import (
 from app.parts import durability_of, tool_box_of, web_tokens_of
 from app.server import bind, tls_of
 from app.settings import Settings, SettingsError, called, in_bytes
-from connections.authentication.api_keys import ApiKeyStore
+from connections.authentication.api_keys import ApiKeyStore, file_of
 from connections.protocol.errors import InvalidList
 from engine import errors, loading
 from engine.errors import EngineError
@@ -166,10 +167,7 @@ def machine(settings: Settings) -> Iterator[Finding]:
     if computes_here:
         torch, found = _torch(settings)
         yield found
-    model = partial(_unconverted_model if is_unconverted else _model, settings)
-    yield checked(
-        "model", model, "Name a folder with a model, a GGUF file, or a model on the hub, by --model."
-    )
+    yield checked("model", partial(_unconverted_model if is_unconverted else _model, settings))
     if computes_here:
         best = "cpu" if torch is None else torch.device
         named = {device.partition(":")[0] for device in settings.devices}
@@ -341,14 +339,16 @@ def _certificate(settings: Settings) -> str:
 
 
 def _keys(source: str, fix: str) -> str | Finding:
-    found = ApiKeyStore(source).keys
+    found, path = ApiKeyStore(source).keys, file_of(source)
+    if path is not None and path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return poor("keys", f"Others may write to {path}.", f"chmod go-w {path}")
     return f"There are {len(found)}." if found else poor("keys", "There are none: nobody can connect.", fix)
 
 
 async def network(settings: Settings) -> AsyncIterator[Finding]:
     """Yield the findings about the store and the upstreams."""
     if settings.redis_url is None:
-        yield checked("store", partial(_embedded, settings), "Choose another folder with --data-dir.")
+        yield checked("store", partial(_embedded, settings))
     else:
         async for finding in _store(settings, settings.redis_url):
             yield finding
@@ -366,8 +366,10 @@ async def network(settings: Settings) -> AsyncIterator[Finding]:
 def _embedded(settings: Settings) -> str | Finding:
     folder, program = Path(settings.data_dir).expanduser(), Path(binary()).name
     there = next(path for path in (folder, *folder.parents) if path.exists())
-    with tempfile.TemporaryFile(dir=there):
-        pass
+    try:
+        tempfile.TemporaryFile(dir=there).close()
+    except OSError as error:
+        return bad("store", str(error), "Choose another folder with --data-dir.")
     words = f"The embedded one ({program}), in {folder} with {in_bytes(shutil.disk_usage(there).free)} free."
     if durability_of(settings) is Durability.MEMORY:
         words += " A power failure can lose the last two seconds of acknowledged messages."

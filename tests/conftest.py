@@ -119,7 +119,6 @@ TAKE_LONG = frozenset(
         "engine/test_fleet.py",
         "engine/upstream/test_launched.py",
         "engine/process/test_client.py",
-        "engine/process/test_memory.py",
         "engine/prompts/test_worker.py",
         "midstream/terminal/test_pipe.py",
         "sessions/tools/test_rogue_servers.py",

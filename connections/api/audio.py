@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import secrets
 import sys
 import threading
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, cast, get_args
 
 import msgspec
 from starlette.datastructures import FormData, Headers, UploadFile
-from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.formparsers import MultiPartException, MultiPartParser, parse_options_header
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -68,6 +69,8 @@ _TRANSCRIPT_TYPES: dict[TranscriptFormat, str] = {
 MAX_FIELDS = 32
 MAX_VALUE_BYTES = 64 * 1024
 """Bytes of a field that is not a file."""
+_BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{1,70}")
+"""RFC 2046, section 5.1.1."""
 _FORM_PART_BYTES = 64 * 1024
 """Bytes of a form that are parsed at once: then others have their turn."""
 SpeechFormat = Literal["wav", "pcm", "mp3", "opus", "aac", "flac"]
@@ -431,10 +434,16 @@ async def parse_form(body: bytes, headers: Headers) -> FormData:
         if not parser.has_ended:
             raise MultiPartException("It has no end.")
 
-    if not headers.get("content-type", "").lower().startswith("multipart/form-data"):
+    kind, options = parse_options_header(headers.get("content-type", ""))
+    if kind != b"multipart/form-data":
         raise Problem(415, "Send the recording as multipart/form-data.", code="unsupported_media_type")
+    boundary = options.get(b"boundary", b"").decode("latin-1")
+    if not _BOUNDARY.fullmatch(boundary):
+        raise invalid(None, "The form is malformed: Missing boundary in multipart.")
+    # nothing else of the header: a `charset` would choose the codec of all fields
+    own = Headers({"content-type": f'multipart/form-data; boundary="{boundary}"'})
     bounds = {"max_files": 1, "max_fields": MAX_FIELDS, "max_part_size": MAX_VALUE_BYTES}
-    parser = _InMemory(headers, parts(), **bounds)
+    parser = _InMemory(own, parts(), **bounds)
     try:
         return await parser.parse()
     except MultiPartException as error:

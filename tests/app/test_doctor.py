@@ -145,6 +145,8 @@ def test_the_file_of_keys_is_read(tmp_path: Path) -> None:
     assert local_findings(tmp_path, api_keys=str(keys))["keys"].verdict is POOR
     add_key(keys, "ann")
     assert local_findings(tmp_path, api_keys=str(keys))["keys"].verdict is GOOD
+    keys.chmod(0o666)
+    assert "Others may write" in local_findings(tmp_path, api_keys=str(keys))["keys"].words
 
 
 def test_whoever_lets_everybody_in_is_told(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ async def test_a_conversation_takes_as_much_of_the_store_as_it_says(
     """Within 15 per cent for good, and never more while a reader may resume its replies."""
     turn, first, token = 1027, 750, 166
     told = " ".join(prose(GUIDE).split())
-    assert [figure for figure in ("about 1 KB", "1.7 KB", "165 bytes") if figure not in told] == []
+    assert [figure for figure in ("about 1 KB", "0.7 KB", "165 bytes") if figure not in told] == []
     seen = await cost(store, exchanges=exchanges, tokens=tokens)
     stored = seen.text + turn * exchanges + first
     assert stored == pytest.approx(seen.after, rel=0.15)

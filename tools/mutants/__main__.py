@@ -28,7 +28,7 @@ from coverage.numbits import numbits_to_nums
 from tools.mutants.operators import Mutant, mutants
 
 ROOT = Path(__file__).parents[2]
-ELSEWHERE = ("clients", "deep", "models", "peers", "vllm", "long")
+ELSEWHERE = ("clients", "models", "peers", "vllm", "long")
 """Markers of tests that `make test` leaves out."""
 AREAS = Path(__file__).parent / "areas.toml"
 KILLED_SHARE = 0.9

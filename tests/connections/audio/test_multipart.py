@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import encodings
 from contextlib import suppress
 
 import pytest
@@ -52,12 +53,23 @@ async def test_a_files_bytes_come_through_as_they_are(content: bytes) -> None:
         (part("a", b"", FILE) * 2 + END, TYPE, "Too many files"),
         (b"{}", "application/json", "multipart/form-data"),
         (END, "multipart/form-data", "Missing boundary"),
+        (END, 'multipart/form-data; boundary="a;b"', "Missing boundary"),
         (END, "", "multipart/form-data"),
     ],
 )
 async def test_what_is_no_form_is_refused(body: bytes, kind: str, why: str) -> None:
     with pytest.raises(Problem, match=why):
         await parsed(body, kind)
+
+
+@pytest.mark.parametrize("charset", ["punycode", "undefined", "utf-16", "made-up" * 1000])
+async def test_the_sender_does_not_choose_the_codec_of_fields(charset: str) -> None:
+    """Some take long, some fail, and Python remembers each unknown name for good."""
+    known = set(encodings._cache)  # type: ignore[attr-defined]
+    form = await parsed(part("model", "ä-é".encode()) + END, f"{TYPE}; charset={charset}")
+    assert form["model"] == "ä-é"
+    assert set(encodings._cache) - known <= {"utf_8"}  # type: ignore[attr-defined]
+    await form.close()
 
 
 @given(st.binary(max_size=300), st.text(st.characters(max_codepoint=255), max_size=60))
