@@ -51,7 +51,7 @@ FRAME, BODY, SMALL = (
         (f"bodies above {BODY} in progress", f"{bounds.LARGE_BODIES}, in [shares](#shares)"),
         (
             f"messages above {FRAME} in progress",
-            f"{bounds.LARGE_BODIES}, together with these bodies",
+            f"{bounds.LARGE_BODIES}, counted together with such bodies",
         ),
         (
             f"JSON in a body above {SMALL}",
