@@ -53,6 +53,8 @@ from speech.recognition import RecognitionStream, StreamingRecognizer
 
 BUFFER_S, MIN_FRAME_BYTES = 8.0, 64
 """The most seconds of sound that wait for a recognizer's start, and the fewest bytes that a frame counts as."""
+CHANGE_S = 0.05
+"""The pause before listening begins again with other settings, which may change several times."""
 RETRY_S = 0.5
 """The pause before listening is retried after a failure, which also limits the errors sent."""
 MAX_REPLIES = 4
@@ -153,7 +155,7 @@ class VoiceConnection:
     def change(self, start: AudioStart) -> None:
         """Listen by other settings from now on. The current utterance is dropped; replies continue."""
         self.start, self._hearing = start, None
-        if self.conversation is not None:
+        if self.conversation is not None and self.conversation.speaker is self:
             self.conversation.restart(self)
         if self._recognizing is not None:
             self._recognizing.cancel()
@@ -242,7 +244,8 @@ class VoiceConnection:
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
                     raise
-                continue  # the settings changed
+                await asyncio.sleep(CHANGE_S)  # the settings changed, and may change again
+                continue
             except RecognizerLost as lost:
                 conversation.forget()
                 self.buffer = AudioBuffer(self.start)

@@ -443,11 +443,12 @@ async def parse_form(body: bytes, headers: Headers) -> FormData:
     # nothing else of the header: a `charset` would choose the codec of all fields
     own = Headers({"content-type": f'multipart/form-data; boundary="{boundary}"'})
     bounds = {"max_files": 1, "max_fields": MAX_FIELDS, "max_part_size": MAX_VALUE_BYTES}
-    parser = _InMemory(own, parts(), **bounds)
-    try:
-        return await parser.parse()
-    except MultiPartException as error:
-        raise invalid(None, f"The form is malformed: {error.message}") from None
+    async with aclosing(parts()) as stream:  # a suspended generator would keep the body
+        parser = _InMemory(own, stream, **bounds)
+        try:
+            return await parser.parse()
+        except MultiPartException as error:
+            raise invalid(None, f"The form is malformed: {error.message}") from None
 
 
 class SpeechUsage(msgspec.Struct, frozen=True):

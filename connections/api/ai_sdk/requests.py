@@ -58,13 +58,14 @@ class UIChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     tool_choice: ToolName = "auto"
     on_busy: OnBusy = "interrupt"
     on_disconnect: OnDisconnect = "cancel"
-    grace_s: float = 0
+    grace_s: float | None = None
     model: ModelName | None = None
     system: str | None = None
 
     def turn(self) -> dict[str, Any]:
         """Return the fields of a frame that begins a turn. Raises BadParams."""
-        if not 0 <= self.grace_s <= 60:  # noqa: PLR2004 - what `send` allows
+        grace_s = self.grace_s or 0
+        if not 0 <= grace_s <= 60:  # noqa: PLR2004 - what `send` allows
             raise BadParams("must be 0 to 60 seconds.", field="grace_s")
         params = msgspec.structs.replace(
             self.params,
@@ -78,7 +79,7 @@ class UIChatRequest(msgspec.Struct, frozen=True, kw_only=True):
             "tool_choice": self.tool_choice,
             "on_busy": self.on_busy,
             "on_disconnect": self.on_disconnect,
-            "grace_s": self.grace_s,
+            "grace_s": grace_s,
         }
 
     def _tools(self) -> tuple[OfferedTool, ...]:
