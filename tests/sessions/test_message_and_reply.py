@@ -48,7 +48,7 @@ async def test_every_key_of_a_conversation_expires(chat: Chat, store: Redis) -> 
     await chat.sessions.storage.ledger.settle()
     assert await running_turns_in_store(store) == 0
     keys = [key async for key in store.scan_iter() if key != b"ms:runners"]
-    assert len(keys) == 6
+    assert len(keys) == 5
     for key in keys:
         assert 0 < await store.pttl(key) <= 3_600_000 * 9 / 8
 

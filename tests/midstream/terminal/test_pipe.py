@@ -210,7 +210,7 @@ async def test_a_call_that_asks_is_denied_and_said_so(tmp_path: Path) -> None:
     assert running.engine.requests[1].messages[-1].content.startswith("The user did not allow this call.")
 
 
-@pytest.mark.parametrize(("features", "offered"), [(("tools",), ["ask_pay", "order", "pay"]), ((), [])])
+@pytest.mark.parametrize(("features", "offered"), [(("tools",), ["ask_pay", "pay"]), ((), [])])
 async def test_the_services_tools_are_offered_to_a_model_that_can_call(
     features: tuple[str, ...], offered: list[str], tmp_path: Path
 ) -> None:

@@ -287,4 +287,4 @@ async def test_the_example_does_what_it_says() -> None:
         with pytest.raises(Filtered):
             await filters.check(message)
     reply = filters.reply()
-    assert reply.feed("My key is sk-" + "a" * 20, 1) == ReleasedText("My key is ", 1, filtered=True)
+    assert reply.feed("My key is sk-" + "a" * 20 + ".", 1) == ReleasedText("My key is ", 1, filtered=True)
