@@ -6,6 +6,7 @@ import logging
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -19,6 +20,8 @@ from engine.vision.image import Image, without
 _SHORTEST_S = 0.001
 """The shortest timeout: a socket with none at all does not wait, and fails in another way."""
 
+STARTS = 3
+"""How many starts in a row may fail."""
 START_TIMEOUT_S = 120.0
 
 JOB_TIMEOUT_S = 60.0
@@ -214,7 +217,7 @@ class PromptProcess:
             running.process.kill()
             running.process.wait()
 
-    def _get_ready(self) -> _Running:
+    def _get_ready(self, attempt: int = 1) -> _Running:
         """Return the running process, or a new one. Raises PromptsUnavailable."""
         if self._running is None:
             self.start()
@@ -225,7 +228,10 @@ class PromptProcess:
             ready = self._running.answer(START_TIMEOUT_S)
         except _WorkerDied as why:
             self.end()
-            raise PromptsUnavailable(f"The process that makes prompts can't be started: {why}.") from why
+            if attempt == STARTS:
+                raise PromptsUnavailable(f"The process that makes prompts can't be started: {why}.") from why
+            time.sleep(0.1 * 2**attempt)
+            return self._get_ready(attempt + 1)
         assert isinstance(ready, Ready)  # noqa: S101 - its first message
         self._is_ready = True
         log.info("prompts are made by process %s, in %d MB", self.pid, ready.memory_bytes >> 20)

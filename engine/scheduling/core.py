@@ -386,14 +386,17 @@ class EngineCore:
     def _end(self, end: RequestEnd) -> list[Output]:
         """Forget a request, and return its last outputs. At a cancel, text that was held back is dropped.
 
-        The end is sent even if text can't be made.
+        The end is sent even if text can't be made or pages can't be kept.
         """
         active, last = end.active, last_outputs(end)
         if not self._serves(active):
             return []
         del self._active[active.prepared.request_id]
         self._image_encoder.forget(active)
-        self._scheduler.remove(active.request, keep=end.keep)
+        try:
+            self._scheduler.remove(active.request, keep=end.keep)
+        except Exception:  # its pages are released all the same, and a later turn only has more to compute
+            log.exception("what request %s computed could not be kept", active.prepared.named)
         if active.sampler_state.guide is not None:
             active.sampler_state.guide.close()
         if not self._active:

@@ -75,9 +75,11 @@ class Scheduler:
             self._queue.remove(request)
             return
         self._closed = False
-        if keep:
-            self._cache(request)
-        self._vacate(request, request.slot)
+        try:
+            if keep:
+                self._cache(request)
+        finally:
+            self._vacate(request, request.slot)
 
     def schedule(self, prefill_budget: int) -> StepPlan:
         """Plan the next step: a token of every running reply, and about `prefill_budget` prompt tokens.

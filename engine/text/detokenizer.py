@@ -36,7 +36,7 @@ class Vocabulary:
         self._tokenizer = tokenizer
         self._backend = getattr(tokenizer, "backend_tokenizer", None)
         steps = _decoder_steps(self._backend)
-        self._is_byte_level = "ByteLevel" in steps
+        self._is_byte_level = steps == ["ByteLevel"]
         self._has_byte_tokens = "ByteFallback" in steps
         self.special = {id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
         """The ids of special tokens, which stand for no text."""
@@ -173,6 +173,7 @@ _UNFINISHED = regex.compile(
     r"\U000E0020-\U000E007F]"
 )
 _CLUSTER = regex.compile(r"\X")
+_REGIONAL = regex.compile(r"\p{Regional_Indicator}")
 _FIRST_UNFINISHED = "\xa9"
 _NEAR = 256
 
@@ -208,5 +209,7 @@ def ceil_boundary(text: str, offset: int) -> int:
 def _cluster_start(text: str, index: int) -> int:
     """Return the start of the cluster that contains the code point at `index`. It is looked for in the `_NEAR` before."""
     begin = max(0, index - _NEAR)
+    while begin and _REGIONAL.match(text[begin]):  # flags are pairs, counted from the first
+        begin -= 1
     *_, last = _CLUSTER.finditer(text[begin : index + 1])
     return begin + last.start()

@@ -364,33 +364,65 @@ DEEPEST = 64
 """The most nested objects and arrays in a call."""
 
 
+_BLANKS = regex.compile(r"[ \t\n\r]*")
+_BETWEEN = regex.compile(r"[-+.,: \t\n\r0-9Eaeflnrstu]*")
+"""Numbers, true, false, null, and what separates values."""
+_CHARACTERS = regex.compile(r'[^"\\\x00-\x1f]*')
+_CLOSERS = {"{": "}", "[": "]"}
+
+
 class JsonScanner:
     """Finds the end of one object or array. It looks at each character once, however the text is cut.
 
-    `done`: the brackets are closed; whether the value is JSON is left to its parser. `broken`: it is nested too deeply.
+    `done`: the brackets are closed; whether the value is JSON is left to its parser. `broken`: the value is not JSON, or
+    nested too deeply. Most words that are not JSON break it early, so text that looks like a call flows on.
     """
 
     def __init__(self) -> None:
         """Expect the opening bracket next."""
         self.done = self.broken = False
-        self._depth = 0
+        self._closers: list[str] = []
         self._in_string = self._is_escaped = False
 
     def scan(self, text: str) -> int:
         """Read on. Return how many characters were read: all, unless the value is done or broken."""
-        for read, letter in enumerate(text, start=1):
-            if self._is_escaped:
-                self._is_escaped = False
-            elif self._in_string:
-                self._is_escaped, self._in_string = letter == "\\", letter != '"'
-            elif letter == '"':
-                self._in_string = True
-            elif letter in "{[}]":
-                self._depth += 1 if letter in "{[" else -1
-                self.done, self.broken = self._depth == 0, self._depth > DEEPEST
-                if self.done or self.broken:
-                    return read
-        return len(text)
+        at = 0
+        while at < len(text) and not self.done and not self.broken:
+            at = self._string(text, at) if self._in_string else self._outside(text, at)
+        return at
+
+    def _string(self, text: str, at: int) -> int:
+        if self._is_escaped:
+            self._is_escaped = False
+            return at + 1
+        at = _end_of(_CHARACTERS, text, at)
+        if at == len(text):
+            return at
+        self._in_string, self._is_escaped = text[at] != '"', text[at] == "\\"
+        self.broken = text[at] < " "
+        return at if self.broken else at + 1
+
+    def _outside(self, text: str, at: int) -> int:
+        at = _end_of(_BETWEEN if self._closers else _BLANKS, text, at)
+        if at == len(text):
+            return at
+        letter = text[at]
+        if letter in _CLOSERS and len(self._closers) < DEEPEST:
+            self._closers.append(_CLOSERS[letter])
+        elif self._closers and letter == self._closers[-1]:
+            self._closers.pop()
+            self.done = not self._closers
+        elif self._closers and letter == '"':
+            self._in_string = True
+        else:
+            self.broken = True
+            return at
+        return at + 1
+
+
+def _end_of(pattern: regex.Pattern[str], text: str, at: int) -> int:
+    found = pattern.match(text, at)
+    return found.end() if found else at
 
 
 class ActiveDelimiter(NamedTuple):

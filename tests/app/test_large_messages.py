@@ -80,8 +80,14 @@ async def test_what_is_larger_still_is_told_where_to_send_it(running: InProcessS
 SMALL: tuple[dict[str, Any], ...] = (
     {"type": "session.update", "session": {"type": "realtime", "instructions": "é" * 40_000}},
     {"type": "input_audio_buffer.append", "audio": "A" * 80_000},
-    {"type": CREATE, "item": {"type": "message", "content": [{"text": "x" * 80_000}]}},
-    {"type": CREATE, "item": {"content": [{"type": "input_image", "audio": "A" * 80_000}]}},
+    {
+        "type": CREATE,
+        "item": {
+            "type": "message",
+            "role": "user",
+            "content": [{"type": "input_text", "text": "x" * 80_000}],
+        },
+    },
 )
 
 

@@ -20,7 +20,7 @@ from sessions.limits.rates import LocalRateLimits
 from tests.app.in_process_service import serving
 from tests.chaos.memory import resident_bytes
 from tests.chaos.minimal_websocket import MinimalWebSocket
-from tests.chaos.odd_input import AI_SDK, REALTIME, RESPONSES
+from tests.chaos.odd_input import REALTIME, RESPONSES
 from tests.sessions.chat_driver import eventually
 
 MB = 1024 * 1024
@@ -104,7 +104,7 @@ def connections() -> list[object]:
     ("path", "greeting"),
     [
         ("/v1/ws", {"type": "hello"}),
-        *((each.path, each.honest[0]) for each in (AI_SDK, REALTIME, RESPONSES)),
+        *((each.path, each.honest[0]) for each in (REALTIME, RESPONSES)),
     ],
 )
 async def test_what_a_connection_took_is_freed_without_the_collector(

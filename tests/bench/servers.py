@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -30,6 +31,7 @@ SLOTS, SLOT_TOKENS = 32, 2048
 """Slots of llama-server, and the tokens of each: room for a long prompt and its reply."""
 GRACE_S = 10.0
 GOODBYE_S = 20.0
+NAMES_S = 90.0
 
 
 class ServerLocation(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +124,15 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
     if process.stdin is not None:
         process.stdin.close()
+
+
+def model_of(url: str) -> str:
+    """Return a server's name for its model. Raises MeasurementFailed."""
+    try:
+        with urllib.request.urlopen(f"{url}/v1/models", timeout=NAMES_S) as answer:
+            return str(msgspec.json.decode(answer.read())["data"][0]["id"])
+    except OSError as error:
+        raise MeasurementFailed(f"the server does not name its model: {error}") from error
 
 
 class Entry(msgspec.Struct, frozen=True):

@@ -95,6 +95,19 @@ def test_a_cancel_of_a_reply_whose_rest_cannot_be_told_ends_it_and_nobody_else_n
     assert written(outputs) == undisturbed
 
 
+def test_values_that_are_no_numbers_stay_behind_in_no_slot(undisturbed: dict[str, list[int]]) -> None:
+    """A request that is cancelled before its first token has left them where nothing has looked yet."""
+    core = EngineCore(poisoned(max_batch=PLACES, kv_tokens=ROOM), step_target_s=1e-9)
+    core.submit(prepared_request("warm", prompt(100)))  # the pace learns that it is slow
+    run_out(core)
+    core.submit(prepared_request("bad", [POISON] * 120))
+    while core.statistics().prompt_tokens < 100 + 80:
+        core.step()
+    core.cancel("bad")
+    assert end_of(core.step(), "bad").reason is FinishReason.CANCELLED
+    assert written(start(core) + run_out(core)) == undisturbed
+
+
 @pytest.mark.parametrize(("reply", "feeds"), [(Numbers, False), (Numbers, True), (Unended, False)])
 def test_a_step_without_enough_memory_ends_the_newest_alone_even_where_its_text_fails_as_well(
     reply: type[Numbers], undisturbed: dict[str, list[int]], caplog: pytest.LogCaptureFixture, *, feeds: bool

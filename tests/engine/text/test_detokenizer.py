@@ -264,6 +264,11 @@ def test_a_cut_is_the_last_cluster_boundary(text: str, offset: int) -> None:
     assert ceil_boundary(text, offset) == min((b for b in boundaries if b >= offset), default=len(text))
 
 
+def test_no_cut_divides_one_of_many_flags() -> None:
+    text = "\U0001f1e8\U0001f1ed" * 200 + "x"
+    assert (floor_boundary(text, 301), ceil_boundary(text, 301)) == (300, 302)
+
+
 KINDS = pytest.mark.parametrize("kind", [byte_level, llama, gemma, metaspace, wordpiece, bare])
 
 

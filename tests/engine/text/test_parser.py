@@ -145,6 +145,7 @@ def shown_at_once(format_: ReplyFormat, text: str) -> str:
         (HERMES, "a b", "a b"),
         (HERMES, f"<tool_call>{in_json(ADD)}", ""),
         (HERMES, "<tool_call>[", "<tool_call>["),
+        (HERMES, "<tool_call>{ not JSON", "<tool_call>{ not JSON"),
         (LLAMA, '{"na', ""),
         (LLAMA, '{"no', '{"no'),
         (LLAMA, "{}", "{}"),
