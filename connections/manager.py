@@ -1,4 +1,4 @@
-"""The open connections of each client, their limits, and their life from lease to shutdown."""
+"""The open connections of each client, their limits, and their life to shutdown."""
 
 from __future__ import annotations
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from importlib import import_module
+from time import process_time
 from typing import Annotated, Any, Protocol
 from unicodedata import normalize
 
@@ -17,7 +18,7 @@ from sessions.filters.chain import Filter, Filters, Passed, ReplyFilter, slices
 
 MAX_CHARS = 128
 TIMEOUT_S = 0.1
-"""Seconds of CPU time for one search of a pattern. A text that takes longer is filtered: a harmless one could hide a match."""
+"""Seconds of CPU time for the searches of one piece of text. A text that takes longer is filtered: a harmless one could hide a match."""
 ROOT = 0
 _SPACED = regex.compile(
     r"[[\p{L}\p{N}\p{M}\p{Pc}]--[\p{Line_Break=SA}\p{scx=Han}\p{scx=Hiragana}\p{scx=Katakana}\p{scx=Bopomofo}]]",
@@ -333,17 +334,18 @@ class Pattern:
             raise UnsupportedPattern("It matches the empty text.")
         self.needs_next = not _ASSERTIONS.isdisjoint(parts)
 
-    def first_possible(self, text: str, start: int) -> int:
-        """Return where the first match begins that is whole, or that more text may complete; the text's length if there is none."""
-        found = self._unsure.search(text, start, partial=True, timeout=TIMEOUT_S)
+    def first_possible(self, text: str, start: int, left: Callable[[], float]) -> int:
+        """Return where the first match begins that is whole, or that more text may complete; the text's length if there is none.
+
+        `left`: returns the seconds that are left. Raises TimeoutError.
+        """
+        found = self._unsure.search(text, start, partial=True, timeout=left())
         if found is None or found.partial:
             return len(text) if found is None else found.start()
         # `search` prefers a whole match to a partial one before it
         places = range(start, found.start())
-        return next((place for place in places if self._may_begin_at(text, place)), found.start())
-
-    def _may_begin_at(self, text: str, place: int) -> bool:
-        return self._unsure.match(text, place, partial=True, timeout=TIMEOUT_S) is not None
+        earlier = (place for place in places if self._unsure.match(text, place, partial=True, timeout=left()))
+        return next(earlier, found.start())
 
 
 class PatternFilter(HoldbackFilter):
@@ -353,9 +355,11 @@ class PatternFilter(HoldbackFilter):
         super().__init__()
         self._patterns = patterns.patterns
         self._max_chars = patterns.max_chars
+        self._until = 0.0
 
     def feed(self, text: str) -> Passed:
         """See `ReplyFilter`."""
+        self._until = process_time() + TIMEOUT_S
         try:
             return super().feed(text)
         except TimeoutError:
@@ -363,10 +367,16 @@ class PatternFilter(HoldbackFilter):
 
     def finish(self) -> Passed:
         """See `ReplyFilter`."""
+        self._until = process_time() + TIMEOUT_S
         try:
             return super().finish()
         except TimeoutError:
             return self._give_up()
+
+    def _left(self) -> float:
+        if (left := self._until - process_time()) <= 0:
+            raise TimeoutError
+        return left
 
     def _give_up(self) -> Passed:
         self.waiting, self._filtered = "", True
@@ -375,7 +385,7 @@ class PatternFilter(HoldbackFilter):
     def read(self, text: str) -> bool:
         """See `HoldbackFilter`."""
         known, start = self.before + self.waiting + text, len(self.before)
-        if any(one.regex.search(known, start, timeout=TIMEOUT_S) for one in self._patterns):
+        if any(one.regex.search(known, start, timeout=self._left()) for one in self._patterns):
             return any(self._read_char(char) for char in text)  # rare: find out where the first match ends
         self.waiting += text
         return False
@@ -387,7 +397,7 @@ class PatternFilter(HoldbackFilter):
     def first_possible(self) -> int:
         """See `HoldbackFilter`."""
         known, start = self._known()
-        first = min(one.first_possible(known, start) for one in self._patterns)
+        first = min(one.first_possible(known, start, self._left) for one in self._patterns)
         return first - len(self.before)
 
     def ends(self) -> bool:
@@ -401,7 +411,7 @@ class PatternFilter(HoldbackFilter):
             0 < found.end() - found.start() <= self._max_chars
             and (is_whole or found.end() < len(known) or not one.needs_next)
             for one in self._patterns
-            for found in one.regex.finditer(known, start, overlapped=True, timeout=TIMEOUT_S)
+            for found in one.regex.finditer(known, start, overlapped=True, timeout=self._left())
         )
 
     def _known(self) -> tuple[str, int]:

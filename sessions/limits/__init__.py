@@ -1,1 +1,1 @@
-"""Limits on clients and the server (bounds, rates, shares, quotas, leases), and fair queueing of callers that wait."""
+"""Limits on clients and the server (bounds, rates, shares, quotas), and fair queueing of callers that wait."""

@@ -150,7 +150,7 @@ async def _measured(client: Redis) -> list[dict[str, Any]]:
 
 
 JOURNAL_S = 900.0
-"""How long bytes of a journal count: while a reply is written, until the journal is compacted, and a while longer."""
+"""How long bytes of a journal count: while a reply is written, until the journal expires, and a while longer."""
 MESSAGE_BYTES = 2048
 """Bytes that a message takes in addition to its text: its turn's records, and rows of lists."""
 COPIES = 2

@@ -32,7 +32,7 @@ A living replica renews its lease within `RENEW_S` after an outage, or later by 
 """
 LOOK_AGAIN_S = 2 * RENEW_S
 """Looks that are further apart may have missed an outage in which leases expired."""
-FORMAT = 5
+FORMAT = 6
 """Version of what a replica writes, kept in its lease. A lower version can't read what a higher one writes."""
 _RUNNERS = "ms:runners"
 

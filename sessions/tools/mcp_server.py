@@ -532,6 +532,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         self._most_bytes = most_bytes
         self._connect_s = connect_s
         self._on_suspect = on_suspect
+        self._has_listened = False
         self._bucket = TokenBucket(Rate(RATE, BURST_TIMES * most_bytes))
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -539,8 +540,10 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         call = CURRENT.get()
         if call is not None and request.method == "GET" and (call.over or call.fault.done()):
             return httpx2.Response(HTTPStatus.GONE)  # nobody waits for the rest of that answer
-        if _RESUMED in request.headers:
+        if request.method == "GET" and (self._has_listened or _RESUMED in request.headers):
+            # with `retry: 0`, the library would ask again and again without a pause
             await asyncio.sleep(RESUME_S)
+        self._has_listened = self._has_listened or request.method == "GET"
         request.headers["accept-encoding"] = "identity"
         request.extensions = {**request.extensions, "timeout": self._times(request)}
         try:
@@ -589,6 +592,10 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             return httpx2.Response(HTTPStatus.BAD_GATEWAY)
         self._note(request, response, call)
         response.headers.pop("set-cookie", None)
+        if response.headers.get("content-type", "").lower().startswith(_EVENTS):
+            response.headers["content-type"] = (
+                _EVENTS  # its ends are counted as bytes: no codec of the server's choice
+            )
         response.stream = GuardedBody(response, call, bucket=self._bucket, most_bytes=self._most_bytes)
         return response
 

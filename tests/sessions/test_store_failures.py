@@ -291,11 +291,45 @@ async def test_an_acceptance_that_nobody_learned_of_is_withdrawn(
         assert await reap() == 0
 
 
+async def test_the_reaper_outlives_all_trouble(
+    chat: Chat, store: Redis, pid: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that it can't read, a store that stalls: it looks again."""
+    monkeypatch.setattr(reaper, "REAP_S", 0.01)
+    monkeypatch.setattr(reaper, "SLOW_S", 0.05)
+    watching = asyncio.create_task(chat.sessions.reaper.watch())
+    await store.hset("ms:running", "odd", "{}")
+    await asyncio.wait([watching], timeout=0.2)
+    with stalled(pid):
+        await asyncio.wait([watching], timeout=0.2)
+    await store.delete("ms:running")
+    assert not watching.done()
+    watching.cancel()
+    await asyncio.wait([watching])
+
+
 class AbruptEngine(Observer):
     """An observer that breaks its promise."""
 
     def ended(self, done: Done, client: Client) -> None:
         raise ZeroDivisionError
+
+
+class Hasty(Observer):
+    """Another one, earlier."""
+
+    def first_token(self, seconds: float) -> None:
+        raise ZeroDivisionError
+
+
+async def test_a_defect_within_a_reply_ends_it_and_stops_the_engine(
+    store: Redis, engine: ScriptedEngine
+) -> None:
+    async with serving(store, engine, observer=Hasty()) as chat:
+        await chat.running("Hello?", "This")
+        done = await chat.reader.next(Done)
+        assert (done.reason, done.chars) == (Reason.ERROR, 4)
+        await eventually(lambda: engine.statistics().cancels == 1)
 
 
 async def test_a_defect_at_an_end_costs_nobody_else_anything(store: Redis, engine: ScriptedEngine) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import FormData, Headers, UploadFile
 
-from connections.api.audio import MAX_FIELDS, MAX_VALUE_BYTES, parse_form
+from connections.api.audio import MAX_FIELDS, MAX_PARAMETERS, MAX_VALUE_BYTES, parse_form
 from connections.api.requests import Problem
 
 pytestmark = pytest.mark.asyncio
@@ -55,6 +55,7 @@ async def test_a_files_bytes_come_through_as_they_are(content: bytes) -> None:
         (END, "multipart/form-data", "Missing boundary"),
         (END, 'multipart/form-data; boundary="a;b"', "Missing boundary"),
         (END, "", "multipart/form-data"),
+        (END, TYPE + ";" * (MAX_PARAMETERS + 1), "multipart/form-data"),
     ],
 )
 async def test_what_is_no_form_is_refused(body: bytes, kind: str, why: str) -> None:
