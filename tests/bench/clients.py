@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum, StrEnum, auto
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 import httptools
@@ -56,19 +56,6 @@ class ClientEvent(NamedTuple):
     kind: Kind
     tokens: int = 0
     steps_after: int | None = None
-
-
-class ServerClient(Protocol):
-    """One client with one connection, asking for one reply at a time."""
-
-    async def ask(self, content: str, max_new_tokens: int) -> None:
-        """Send a prompt as a conversation of its own; return once it is accepted, if the server says so."""
-
-    async def receive(self) -> ClientEvent:
-        """Wait for the next news. Raises ServerMisbehaved."""
-
-    async def close(self) -> None:
-        """Leave."""
 
 
 class WebSocketClient:
@@ -215,6 +202,10 @@ class SseClient:
         if not (received := await self._reader.read(READ_BYTES)):
             raise ServerMisbehaved("the stream ended without an end")
         return self._answer.feed(received)
+
+
+ServerClient = WebSocketClient | SseClient
+"""One client with one connection, asking for one reply at a time."""
 
 
 class _Answer:
