@@ -145,7 +145,7 @@ def _operation(
     parameters: Sequence[Part] = (),
     body: Part | None = None,
 ) -> Part:
-    """Describe an operation. `content`: that of the answer; `refusal`: that of a refusal, if it is no RefusalBody.
+    """Describe an operation. `content`: that of the answer; `refusal`: that of a refusal, if it is not a RefusalBody.
 
     `security`: a token is needed where the operator configured any, unless `_OPEN` is missing; nothing: it never is.
     """

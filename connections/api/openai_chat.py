@@ -319,7 +319,7 @@ class ChatCompletionsEncoder:
                 return self._chunk(ChunkChoice(Delta(tool_calls=(delta,))))
 
     def end(self, reply: EphemeralReply) -> bytes:
-        """Return the last chunk with its reason, and the usage if requested; or why there is no regular end."""
+        """Return the last chunk with its reason, and the usage if requested; or why the reply failed."""
         totals = self._chunk(usage=usage_of(reply.ended)) if self._usage else b""
         try:
             last = self._chunk(ChunkChoice(Delta(), finish_reason=finish_reason(reply.ended)))

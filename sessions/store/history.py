@@ -584,7 +584,7 @@ class Notes:
         return (await hash_fields(self._client, keys.conversation, _field(turn_id)))[0]
 
     async def keep(self, owner: Owner, conversation_id: str, turn_id: str, note: bytes) -> bool:
-        """Keep a note; False if there is no such turn."""
+        """Keep a note; return False if the turn does not exist."""
         keys = Keys.of(owner, conversation_id)
         weighed = await run_script(self._client, NOTE, [keys.conversation], [turn_id, note, self._ttl_ms])
         if weighed is None:
